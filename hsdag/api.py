@@ -172,8 +172,7 @@ def simulate(
 
     semantics = parse_semantics(execution, order, links, seed)
     costs = _problem(problem)
-    plan = placed(placement, costs, semantics.order)
-    return simulate_placement(costs, plan, semantics, find_objective(objective))
+    return simulate_placement(costs, placed(placement, costs, semantics.order), semantics, find_objective(objective))
 
 
 @checked

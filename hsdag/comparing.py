@@ -130,8 +130,7 @@ class Comparison(Shown, Record):
     @property
     def is_complete(self) -> bool:
         """Whether every method that can search the problem has run with every seed."""
-        setup = self.setup
-        return len(self.runs) == (len(setup.methods) - len(self.refused)) * setup.seeds
+        return len(self.runs) == (len(self.setup.methods) - len(self.refused)) * self.setup.seeds
 
     @property
     def lower_bound_s(self) -> float:
@@ -154,8 +153,7 @@ class Comparison(Shown, Record):
         reasons: dict[str, str] = {}
         for method in self.setup.methods:
             runs = self._runs_of(method)
-            failed = [run.failure for run in runs if run.failure is not None]
-            if failed:
+            if failed := [run.failure for run in runs if run.failure is not None]:
                 reasons[method] = f"{len(failed)} of {len(runs)} runs: {failed[0]}"
         return reasons
 
@@ -216,7 +214,9 @@ def compare(
     reason in the table. Raises OptionError for a value out of range and where the objective does not know the
     semantics, SearchError where ``past`` is a comparison with another setup.
     """
-    watcher, how, methods = watcher or Watcher(), search.semantics, tuple(methods) or method_names()
+    watcher = watcher or Watcher()
+    how = search.semantics
+    methods = tuple(methods) or method_names()
     if seeds < 1:
         raise OptionError(f"--seeds must be at least 1, not {seeds}")
     if len(set(methods)) < len(methods):
@@ -248,7 +248,8 @@ def compare(
             f"the comparison to resume has another setup: {what} differs; "
             "resume it with the settings it was started with, or start again without --resume"
         )
-    units, refused = problem_of(problem, search.objective, how), dict[str, str]()
+    units = problem_of(problem, search.objective, how)
+    refused = dict[str, str]()
     for method in setup.methods:
         try:
             find_method(method).check(units)
@@ -304,7 +305,8 @@ class SearchJob(Job[Trial]):
 
     def run(self, exchange: Exchange) -> Trial:
         """The search's figures, and where it was."""
-        asked_s, is_over = time.monotonic(), False
+        asked_s = time.monotonic()
+        is_over = False
 
         def should_stop() -> bool:
             nonlocal asked_s, is_over
@@ -338,8 +340,7 @@ def runs_of(
         running[pool.submit(SearchJob(problem, replace(options, workers=None, num_threads=1)))] = options
     try:
         while running:
-            ended = len(searches) - len(running)
-            watcher.on_phase(f"{ended} of {len(searches)} runs on {pool.num_workers} workers")
+            watcher.on_phase(f"{len(searches) - len(running)} of {len(searches)} runs on {pool.num_workers} workers")
             for future in wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
                 lost = running.pop(future)
                 try:
@@ -371,8 +372,7 @@ def problem_called(
     """
     path = Path(name)
     if not names_workload(name) and not path.exists():
-        names = ", ".join(WORKLOADS)
-        raise ModelError(f"{name!r} is no file, and no workload; workloads are {names}")
+        raise ModelError(f"{name!r} is no file, and no workload; workloads are {', '.join(WORKLOADS)}")
     kind, taken = "a model", {"--devices", "--partition-cpu", "--shape", "--data-shape", "--platform"}
     if names_workload(name):
         kind, taken = "a workload", {"--platform"}

@@ -96,7 +96,8 @@ def _slopes(indptr: IntArray, indices: IntArray, max_radius: int) -> FloatArray:
         begin, end, radius = 0, 1, 0
         m, x, y, xx, xy = 0.0, 0.0, 0.0, 0.0, 0.0  # sums of the regression
         while begin < end and radius < max_radius:
-            last, radius = end, radius + 1
+            last = end
+            radius += 1
             for v in queue[begin:last]:
                 for u in indices[indptr[v] : indptr[v + 1]]:
                     if seen_from[u] != source:
@@ -134,8 +135,7 @@ def feature_matrix(graph: ComputationGraph | CoarseGraph, groups: Iterable[str] 
     for an unknown group.
     """
     wanted = frozenset(groups)
-    unknown = sorted(wanted - set(GROUPS))
-    if unknown:
+    if unknown := sorted(wanted - set(GROUPS)):
         raise OptionError(f"unknown feature group {unknown[0]!r}: choose from {', '.join(GROUPS)}")
     units = graph.graph if isinstance(graph, CoarseGraph) else graph
     radius = LARGE_GRAPH_RADIUS if "fractal" in wanted and units.num_ops > LARGE_GRAPH_OPS else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from zlib import crc32
 
 import numpy as np
@@ -28,10 +29,8 @@ from hsdag.runtime.simulator.simulation import simulate
 def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
     """The problem of placing ``workload`` on ``platform``, with the labels of its ops and analytic costs."""
     graph = workload.graph
-    problem = analytic_costs(graph, platform)
-    nothing = ("",) * graph.num_ops
-    labels = OpLabels(graph.op_types, nothing, workload.meta_ops, workload.roles, workload.expressions)
-    return replace(problem, name=f"{graph.name} on {platform.name}", labels=labels)
+    labels = OpLabels(graph.op_types, ("",) * graph.num_ops, workload.meta_ops, workload.roles, workload.expressions)
+    return replace(analytic_costs(graph, platform), name=f"{graph.name} on {platform.name}", labels=labels)
 
 
 def build_problem(name: str, platform: str | None = None) -> ScheduleProblem:
@@ -62,14 +61,12 @@ def first_devices(platform: Platform, num_devices: int) -> Platform:
 def with_devices(platform: Platform, names: Sequence[str]) -> Platform:
     """The platform with the devices of these names alone, which it has, in its own order."""
     idx = np.flatnonzero(np.isin(platform.device_names, names))
-    kept = tuple(platform.devices[d] for d in idx.tolist())
-    fitted = platform.calibration
-    if fitted is not None:
+    if (fitted := platform.calibration) is not None:
         known = {name: figures for name, figures in fitted.devices.items() if name in names}
         fitted = Calibration(provenance=fitted.provenance, devices=known) if known else None
     return replace(
         platform,
-        devices=kept,
+        devices=tuple(platform.devices[d] for d in idx.tolist()),
         link_latency_s=platform.link_latency_s[np.ix_(idx, idx)],
         link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s[np.ix_(idx, idx)],
         calibration=fitted,
@@ -158,21 +155,15 @@ def _draw_memory(rng: np.random.Generator, problem: ScheduleProblem) -> FloatArr
     return np.full(d, FREE)
 
 
-def _seeded(name: str) -> Callable[[np.random.Generator, int], Workload]:
+def _seeded(name: str, rng: np.random.Generator, num_devices: int) -> Workload:
     """The workload called ``name`` for a random seed, cut for a random number of devices."""
-
-    def make(rng: np.random.Generator, num_devices: int) -> Workload:
-        shards = int(rng.integers(2, num_devices + 1))
-        return find_workload(name).build(shards, {"seed": int(rng.integers(2**63))})
-
-    return make
+    return find_workload(name).build(int(rng.integers(2, num_devices + 1)), {"seed": int(rng.integers(2**63))})
 
 
 def _random_wired(rng: np.random.Generator, _: int) -> Workload:
-    family = str(rng.choice(tuple(LEAST_NODES)))
     return random_wired(
         RandomWiring(
-            family,
+            str(rng.choice(tuple(LEAST_NODES))),
             nodes=int(rng.integers(8, 33)),
             modules=int(rng.integers(1, 13)),
             channels=int(rng.integers(1, 4)),
@@ -202,7 +193,7 @@ _FAMILIES = {
     family.name: family
     for family in (
         _drawn("random-wired", _random_wired),
-        *(_drawn(name, _seeded(name)) for name in ("transformer", "chain", "enas", "nmt", "ptb")),
+        *(_drawn(name, partial(_seeded, name)) for name in ("transformer", "chain", "enas", "nmt", "ptb")),
         _drawn("llama", _llama),
     )
 }
@@ -267,8 +258,7 @@ def draw_platform(rng: np.random.Generator) -> Platform:
 
 def _slower_links(rng: np.random.Generator, d: int) -> FloatArray:
     """[D, D] how many times as slow as the fastest possible each link is."""
-    kind = str(rng.choice(("alike", "groups", "unlike")))
-    if kind == "groups":
+    if (kind := str(rng.choice(("alike", "groups", "unlike")))) == "groups":
         in_first = np.arange(d) < rng.integers(1, d)
         return np.where(in_first[:, None] == in_first, 1.0, _log_uniform(rng, BETWEEN_GROUPS))
     one_way = np.triu(np.exp(rng.uniform(0.0, np.log(SPREAD), (d, d))) if kind == "unlike" else np.ones((d, d)), 1)

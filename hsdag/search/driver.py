@@ -51,6 +51,7 @@ class Watcher:
         (self.on_note or self.on_phase)(text)
 
 
+@dataclass(eq=False)
 class Driver:
     """One placer on one problem: nothing is evaluated twice, all that was is in ``recorder``.
 
@@ -59,30 +60,26 @@ class Driver:
     ``note`` says why the last one gave up, if it did. Raises OptionError for what the placer cannot search.
     """
 
-    def __init__(
-        self,
-        placer: Placer[Any],
-        problem: Problem,
-        inner: Evaluator,
-        budget: Budget,
-        watcher: Watcher,
-        *,
-        seed: int = 0,
-        known: Sequence[Plan] = (),
-        journal: Callable[[Event], None] = lambda _: None,
-        past: Sequence[Event] = (),
-        is_done: Callable[[float], bool] = lambda _: False,
-        pool: Pool | None = None,
-        num_threads: int = 1,
-    ) -> None:
-        placer.check(problem)
-        self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
-        self.limits = Limits(budget.seconds, num_threads, seed, tuple(known), pool=pool)
+    placer: Placer[Any]
+    problem: Problem
+    inner: Evaluator
+    budget: Budget
+    watcher: Watcher
+    seed: int = 0
+    known: Sequence[Plan] = ()
+    journal: Callable[[Event], None] = lambda _: None
+    past: Sequence[Event] = ()
+    is_done: Callable[[float], bool] = lambda _: False
+    pool: Pool | None = None
+    num_threads: int = 1
+
+    def __post_init__(self) -> None:
+        self.placer.check(self.problem)
+        self.limits = Limits(self.budget.seconds, self.num_threads, self.seed, tuple(self.known), pool=self.pool)
         self._told_s = 0.0
         self.contributions: list[Contribution] = []
         self.note = ""
-        self._journal = journal
-        self.recorder = RecordingEvaluator(inner, budget, past, should_stop=self._should_stop, on_event=self._heard)
+        self.recorder = RecordingEvaluator(self.inner, self.budget, self.past, self._should_stop, self._heard)
 
     def guess(self, others: Iterable[Plan] = ()) -> list[Event]:
         """Evaluate what is known, every device alone and ``others``, as far as they are legal; those of devices alone.
@@ -92,7 +89,7 @@ class Driver:
         Cheap evaluations are had whatever the budget; others only of what memory admits. Raises SearchStopped at its
         end.
         """
-        problem, recorder = self._problem, self.recorder
+        problem, recorder = self.problem, self.recorder
         alone = [Plan(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
         if not any(problem.is_legal(plan.placement) for plan in alone):
             others = [*problem.alone, *others]
@@ -103,11 +100,10 @@ class Driver:
             recorder.evaluate_all(plans)
         else:
             check = None if problem.costs is None else MemoryCheck(problem.costs, problem.semantics)
-            fitting = [p for p in plans if check is None or not check.overfull(p.placement, p.priority).any()]
-            recorder.evaluate(fitting)
+            recorder.evaluate([p for p in plans if check is None or not check.overfull(p.placement, p.priority).any()])
         for event in recorder.events:
             if event.plan in self.limits.known and event.score.failure is not None:
-                self._watcher.note(f"the placement to start with fails: {event.score.failure}")
+                self.watcher.note(f"the placement to start with fails: {event.score.failure}")
         return [event for event in recorder.events if event.plan in alone]
 
     def search(
@@ -126,7 +122,7 @@ class Driver:
             evaluator.check()
             begin_s = self.recorder.elapsed_s
             result = search_with_restarts(
-                self._placer, problem or self._problem, evaluator, limits or self.limits, checkpoint
+                self.placer, problem or self.problem, evaluator, limits or self.limits, checkpoint
             )
         except SearchStopped:
             return None
@@ -136,13 +132,13 @@ class Driver:
 
     def _should_stop(self) -> bool:
         best = self.recorder.best()
-        return self._watcher.should_stop() or bool(best and self._is_done(best[0].score.value))
+        return self.watcher.should_stop() or bool(best and self.is_done(best[0].score.value))
 
     def _heard(self, event: Event) -> None:
-        self._journal(event)
+        self.journal(event)
         if not self.recorder.is_cheap or event.elapsed_s - self._told_s >= TELL_EVERY_S:
             self._told_s = event.elapsed_s
-            self._watcher.on_event(event, self.recorder)
+            self.watcher.on_event(event, self.recorder)
 
 
 class Member(Record):
@@ -210,13 +206,13 @@ class _Compiling(numba_event.Listener):
     """Says that something is compiled, when the first function is; and how long all of them took."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._depth, self._begin_s = say, 0, 0.0
-        self.is_said, self.seconds = False, 0.0
+        self._say = say
+        self._depth, self._begin_s = 0, 0.0
+        self.seconds = 0.0
 
     def on_start(self, _: numba_event.Event) -> None:
-        if not self.is_said:
-            self.is_said = True
-            self._say(ONCE)
+        say, self._say = self._say, lambda _: None
+        say(ONCE)
         if self._depth == 0:
             self._begin_s = time.monotonic()
         self._depth += 1

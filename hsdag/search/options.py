@@ -64,8 +64,7 @@ def parse_memory(text: str | Mapping[str, str | float] | None) -> dict[str, floa
 
 def parse_duration(text: str | float, option: str = "--budget") -> float:
     """Seconds from a number, ``60s``, ``2m`` or ``1h``. Raises OptionError unless it is more than zero."""
-    match = _DURATION.fullmatch(str(text).strip().lower())
-    if match is None:
+    if (match := _DURATION.fullmatch(str(text).strip().lower())) is None:
         raise OptionError(f"{option} {text!r} is not a duration; write for example 60s, 5m or 1h")
     seconds = float(match[1]) * _UNIT_S[match[2] or "s"]
     if not 0 < seconds < float("inf"):

@@ -167,10 +167,8 @@ def _devices(affinity: Mapping[str, str], path: str, problem: ScheduleProblem) -
 
 
 def _check_names(table: Mapping[str, object], where: str, problem: ScheduleProblem) -> None:
-    unknown = [op for op in table if op not in problem.index_of]
-    if unknown:
+    if unknown := [op for op in table if op not in problem.index_of]:
         raise PlacementError(f"{where} names op {unknown[0]!r}, which problem {problem.name!r} does not have")
-    missing = [op for op in problem.op_names if op not in table]
-    if missing:
+    if missing := [op for op in problem.op_names if op not in table]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise PlacementError(f"{where} has no entry for op {missing[0]!r}{more}; every op needs one")

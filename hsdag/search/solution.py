@@ -157,9 +157,8 @@ class SolveResult(Simulated):
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """What single devices take."""
-        value = ", ".join(filter(None, [self.objective.label, self.objective.shown_unit]))
         cells = [[f"all on {name}", self.objective.figure(single)] for name, single in self.single_devices.items()]
-        return ["placement", value], cells
+        return ["placement", ", ".join(filter(None, [self.objective.label, self.objective.shown_unit]))], cells
 
     @property
     def placement(self) -> Placement:
@@ -172,7 +171,6 @@ class SolveResult(Simulated):
         is_sequential = options.semantics.execution is Execution.SEQUENTIAL
         in_seconds = self.objective.unit == "s"
         singles = self.single_devices if in_seconds else {}
-        one_s = self.value if in_seconds or self.run is None else self.run.makespan_s
         return Placement(
             model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
             devices=list(problem.device_records),
@@ -182,7 +180,7 @@ class SolveResult(Simulated):
             seed=options.seed,
             objective=options.objective.name,
             executor="hetero" if is_sequential else "work-conserving",
-            latency=_record(one_s),
+            latency=_record(self.value if in_seconds or self.run is None else self.run.makespan_s),
             baselines={name: record for name, s in singles.items() if (record := _record(s)) is not None},
             priority=None if priority is None else dict(zip(names, priority.values(), strict=True)),
             created_with={"hsdag": __version__, "problem": problem.name},

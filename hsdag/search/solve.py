@@ -74,7 +74,8 @@ class _Search:
         options.semantics.check(options.objective)
         objective = scaled(options.objective, self._free, options.semantics)
         self._options = replace(options, objective=objective)
-        self._watcher, self._on_better = watcher, on_better
+        self._watcher = watcher
+        self._on_better = on_better
         self._told: Event | None = None
         self._begin = time.monotonic()
         self._tell_next_s = self._begin + TELL_EVERY_S
@@ -112,9 +113,11 @@ class _Search:
         return self._watcher.should_stop()
 
     def _tell(self, on_better: Callable[[SolveResult], None]) -> None:
-        begin_s, best = time.monotonic(), self.best
+        begin_s = time.monotonic()
+        best = self.best
         if best is not None and best is not self._told:
-            self._tell_next_s, self._told = float("inf"), best  # the answer is simulated, which may ask as well
+            self._tell_next_s = float("inf")
+            self._told = best  # the answer is simulated, which may ask as well
             on_better(self._answer(best, Status.FEASIBLE))
         end_s = time.monotonic()
         self._tell_next_s = end_s + max(TELL_EVERY_S, (end_s - begin_s) / TELLING_SHARE)
@@ -137,8 +140,9 @@ class _Search:
             wrong = np.flatnonzero(~self._units.supported[np.arange(self._units.num_units), plan.placement])
             op, name = self._units.units.graph.op_names[wrong[0]], self._units.devices[plan.placement[wrong[0]]]
             forbidden = "which --pin forbids or " if self._options.pins else ""
-            why = f"{forbidden}which does not support it"
-            raise PlacementError(f"the placement to start with has op {op!r} on {name}, {why}")
+            raise PlacementError(
+                f"the placement to start with has op {op!r} on {name}, {forbidden}which does not support it"
+            )
         return [plan]
 
     def run(self) -> SolveResult:
@@ -264,10 +268,7 @@ def _of_units(problem: Problem, plan: Plan) -> Plan:
     labels = problem.units.partition.labels
     placement = np.empty(problem.num_units, dtype=np.int64)
     placement[labels] = plan.placement
-    apart = np.flatnonzero(placement[labels] != plan.placement)
-    if len(apart):
+    if len(apart := np.flatnonzero(placement[labels] != plan.placement)):
         op = problem.units.fine.op_names[apart[0]]
         raise PlacementError(f"the placement to start with has op {op!r} on another device than the rest of its set")
-    if plan.priority is None:
-        return Plan(placement)
-    return Plan(placement, unit_priority(labels, plan.priority))
+    return Plan(placement, None if plan.priority is None else unit_priority(labels, plan.priority))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -47,30 +48,40 @@ class ParsingNetwork(nn.Module):
         return torch.as_tensor(self.score(torch.cat([h[edges.source] * h[edges.target], of_edge], dim=1)).squeeze(-1))
 
 
-Sample = tuple[torch.Tensor, torch.Tensor, Edges, torch.Tensor, torch.Tensor]
-"""What the network reads of a graph; which of its edges can be contracted, and whether a plan keeps each together."""
+class Sample(NamedTuple):
+    """What the network reads of a graph, and what it is to say of the edges that can be contracted."""
+
+    x: torch.Tensor  # [N, F]
+    of_edge: torch.Tensor  # [E, F]
+    edges: Edges
+    which: torch.Tensor  # the edges that can be contracted
+    is_together: torch.Tensor  # whether a plan keeps the ends of each of these together
 
 
 def sample_of(costs: ScheduleProblem, plan: Plan) -> Sample:
     """What a plan teaches of a problem."""
     x, of_edge = (torch.tensor(each, dtype=torch.float32) for each in features_of(costs))
-    ends, which = (costs.edge_src, costs.edge_dst), np.flatnonzero(joinable(costs))
+    ends = (costs.edge_src, costs.edge_dst)
+    which = np.flatnonzero(joinable(costs))
     is_together = np.equal(*(plan.placement[each[which]] for each in ends))
-    edges, labels = Edges.without_costs(*map(torch.tensor, ends)), torch.tensor(is_together, dtype=torch.float32)
-    return x, of_edge, edges, torch.from_numpy(which), labels
+    edges = Edges.without_costs(*map(torch.tensor, ends))
+    return Sample(x, of_edge, edges, torch.from_numpy(which), torch.tensor(is_together, dtype=torch.float32))
 
 
 def trained(samples: Sequence[Sample], seed: int, epochs: int = EPOCHS) -> tuple[ParsingNetwork, list[float]]:
     """A network, and the mean cross-entropy over samples in every epoch."""
-    network, rng = ParsingNetwork(torch.Generator().manual_seed(seed)), np.random.default_rng(seed)
-    adam, batches = torch.optim.AdamW(network.parameters(), RATE, weight_decay=DECAY), -(-len(samples) // BATCH)
+    network = ParsingNetwork(torch.Generator().manual_seed(seed))
+    rng = np.random.default_rng(seed)
+    adam = torch.optim.AdamW(network.parameters(), RATE, weight_decay=DECAY)
+    batches = -(-len(samples) // BATCH)
     rate = torch.optim.lr_scheduler.OneCycleLR(adam, RATE, total_steps=max(epochs * batches, 1))
     curve = [0.0] * epochs
     for epoch in range(epochs if samples else 0):
         for batch in np.array_split(rng.permutation(len(samples)), batches):
             loss = torch.zeros(())
-            for *seen, which, is_together in (samples[i] for i in batch):
-                loss = loss + nn.functional.binary_cross_entropy_with_logits(network(*seen)[which], is_together)
+            for sample in (samples[i] for i in batch):
+                logits = network(sample.x, sample.of_edge, sample.edges)[sample.which]
+                loss = loss + nn.functional.binary_cross_entropy_with_logits(logits, sample.is_together)
             adam.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             adam.step()

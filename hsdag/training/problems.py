@@ -58,12 +58,10 @@ def training_problem(family: Family, number: int, expert: SolveOptions | None) -
     """A problem of a family, by number, with the best plan of an expert's search, if there is an expert."""
     problem = family.problem(number)
     units = problem_of(problem)
-    evaluator = ScheduleEvaluator.of(units)
     experts: tuple[Plan, ...] = ()
     if expert is not None:
         options = replace(expert, seed=number)
-        answer = solve(problem, options.placer(), options)
-        if answer.plan is not None:
-            first, of_ops = np.unique(units.units.partition.labels, return_index=True)[1], answer.plan.priority
-            experts = (Plan(answer.plan.placement[first], None if of_ops is None else of_ops[first]),)
-    return TrainingProblem(units.known_costs, evaluator, experts)
+        if (plan := solve(problem, options.placer(), options).plan) is not None:
+            first = np.unique(units.units.partition.labels, return_index=True)[1]
+            experts = (Plan(plan.placement[first], None if plan.priority is None else plan.priority[first]),)
+    return TrainingProblem(units.known_costs, ScheduleEvaluator.of(units), experts)

@@ -11,7 +11,7 @@ needed, and gradients of single decisions did not get as far (docs/learned-metho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,7 @@ class RuleProblem:
         """[R] logarithms of the values of rules' plans, repaired where they exceed a memory; WORST where they fail."""
         plans = [self._scheduler.plan(rule) for rule in rules]
         values = np.array([score.value for score in self._evaluator.evaluate(plans)])
-        failed = np.flatnonzero(~np.isfinite(values))
-        if len(failed):
+        if len(failed := np.flatnonzero(~np.isfinite(values))):
             mended = [Plan(repaired(self._costs, plans[i].placement, Semantics()), plans[i].priority) for i in failed]
             values[failed] = [score.value for score in self._evaluator.evaluate(mended)]
         return np.asarray(np.log(np.fmin(values / self.unit_s, WORST)))
@@ -105,6 +104,7 @@ class ValuesJob(Job[FloatArray]):
         return np.stack([problem.values(list(self.rules)) for problem in self.problems], axis=1)
 
 
+@dataclass(eq=False)
 class RuleTraining:
     """Improves a set of rules on problems; all randomness comes from one generator.
 
@@ -112,19 +112,16 @@ class RuleTraining:
     SearchStopped when the training should stop; the update at hand is then as if it had not begun.
     """
 
+    problems: InitVar[Sequence[TrainingProblem]]
+    options: InitVar[RuleTrainingOptions]
+    seed: int
+    check: Callable[[], None] = lambda: None
+    pool: Pool | None = None
     num_updates = 0
 
-    def __init__(
-        self,
-        problems: Sequence[TrainingProblem],
-        options: RuleTrainingOptions,
-        seed: int,
-        check: Callable[[], None] = lambda: None,
-        pool: Pool | None = None,
-    ) -> None:
-        self._pool, self._check = pool, check
+    def __post_init__(self, problems: Sequence[TrainingProblem], options: RuleTrainingOptions) -> None:
         self._problems = [RuleProblem(problem) for problem in problems]
-        self._seed, self._rng = seed, np.random.default_rng(seed)
+        self._rng = np.random.default_rng(self.seed)
         self.rules = np.tile(first_rule(), (options.rules, 1))  # [R, W]
         self._values = np.zeros((0, len(problems)))  # [R, P]
         self.curve: list[float] = []
@@ -154,15 +151,14 @@ class RuleTraining:
         self.num_updates += 1
 
     def _changed(self, rule: FloatArray) -> FloatArray:
-        rng = self._rng
-        size = np.exp(rng.uniform(np.log(SMALLEST), np.log(LARGEST)))
-        which = rng.random(NUM_WEIGHTS) < rng.choice(SHARES)
-        return np.asarray(rule + size * STEP * rng.standard_normal(NUM_WEIGHTS) * which)
+        size = np.exp(self._rng.uniform(np.log(SMALLEST), np.log(LARGEST)))
+        which = self._rng.random(NUM_WEIGHTS) < self._rng.choice(SHARES)
+        return np.asarray(rule + size * STEP * self._rng.standard_normal(NUM_WEIGHTS) * which)
 
     def _improve(self) -> None:
-        rng, count = self._rng, len(self.rules)
-        at = int(rng.integers(count))
-        begins = [int(rng.integers(count)) if rng.random() < FROM_ANOTHER else at for _ in range(CHANGES)]
+        rng = self._rng
+        at = int(rng.integers(len(self.rules)))
+        begins = [int(rng.integers(len(self.rules))) if rng.random() < FROM_ANOTHER else at for _ in range(CHANGES)]
         rules = [self._changed(self.rules[begin]) for begin in begins]
         others = np.delete(self._values, at, axis=0).min(axis=0, initial=np.inf)
         now, new = np.minimum(others, self._values[at]), np.zeros((CHANGES, len(others)))
@@ -180,17 +176,17 @@ class RuleTraining:
     def _values_of(self, rules: Sequence[FloatArray], which: IntArray) -> FloatArray:
         """[R, P] values of rules on some problems, by the workers of a pool where there is one."""
         problems = [self._problems[i] for i in which]
-        if self._pool is None:
+        if self.pool is None:
             columns = []
             for problem in problems:
                 columns.append(problem.values(rules))
-                self._check()
+                self.check()
             return np.stack(columns, axis=1)
-        self._check()
-        num_jobs = min(max(JOBS * self._pool.num_workers, len(problems) // MOST_PROBLEMS), len(problems))
+        self.check()
+        num_jobs = min(max(JOBS * self.pool.num_workers, len(problems) // MOST_PROBLEMS), len(problems))
         parts = np.array_split(np.arange(len(problems)), num_jobs)
         jobs = [ValuesJob(np.array(rules), tuple(problems[i] for i in part)) for part in parts]
-        return np.concatenate(self._pool.answers(jobs, self._check), axis=1)
+        return np.concatenate(self.pool.answers(jobs, self.check), axis=1)
 
     def state(self) -> State:
         """The rules, their values, the curve, and the random numbers to come."""
@@ -201,17 +197,19 @@ class RuleTraining:
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Take over what ``state`` gave."""
         self.rules, self._values = tensors["rules"].numpy().copy(), tensors["values"].numpy().copy()
-        self.curve, self._rng.bit_generator.state = tensors["curve"].tolist(), state["random"]
+        self.curve = tensors["curve"].tolist()
+        self._rng.bit_generator.state = state["random"]
         self.num_updates = state["done"]
 
     def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """The rules, and how the set got better."""
-        card = {"method": METHOD, "rules": len(self.rules), "curve": np.round(self.curve, 5).tolist()}
-        return {WEIGHTS: self.rules}, card
+        curve = np.round(self.curve, 5).tolist()
+        return {WEIGHTS: self.rules}, {"method": METHOD, "rules": len(self.rules), "curve": curve}
 
     def worth(self, problem: TrainingProblem) -> tuple[float, float]:
         """The best value of one round of schedules, and that of 16, in all but the first of which rules are changed."""
-        of_rules, rng = RuleProblem(problem), np.random.default_rng(self._seed)
+        of_rules = RuleProblem(problem)
+        rng = np.random.default_rng(self.seed)
         rounds = [changed(self.rules, spread, rng) for spread in (0.0, *[SPREAD] * (NUM_FIRST - 1))]
         values = [of_rules.unit_s * float(np.exp(of_rules.values(list(rules)).min())) for rules in rounds]
         return values[0], min(values)

@@ -115,8 +115,7 @@ def run_train(
     file = StateFile(path.with_suffix(".state"))
     if not resume and file.path.exists():
         raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
-    stored = file.load()
-    if stored is not None:
+    if (stored := file.load()) is not None:
         check_same(options.identity, stored[1])
         if stored[1]["done"] > options.updates:
             done = f"the stored training has made {stored[1]['done']} updates"

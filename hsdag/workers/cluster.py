@@ -58,7 +58,8 @@ class RayHost(Host):
     """One processor of a node; it is gone when its node is, starts no worker, or has another hsdag."""
 
     def __init__(self, node_id: str, host_name: str) -> None:
-        self.name, self._node_id = f"{host_name} ({node_id[:6]})", node_id
+        self.name = f"{host_name} ({node_id[:6]})"
+        self._node_id = node_id
         self._actor: Any = None
 
     def call(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
@@ -82,7 +83,8 @@ class RayHost(Host):
             version = ray.get(self._actor.version.remote(), timeout=START_LIMIT_S)
             if version != __version__:
                 raise HostLost(f"it has hsdag {version}, this machine has {__version__}")
-        reference, over_s = self._actor.compute.remote(job), float("inf")
+        reference = self._actor.compute.remote(job)
+        over_s = float("inf")
         while not ray.wait([reference], timeout=EXCHANGE_S)[0]:
             over_s = min(over_s, time.monotonic()) if is_over() else over_s
             if time.monotonic() - over_s > PATIENCE_S:

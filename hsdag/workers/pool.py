@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import partial
 from importlib.util import find_spec
 from queue import SimpleQueue
@@ -120,20 +120,20 @@ def compute_jobs() -> None:
     main(lambda _, channel: _LocalWorker(channel))
 
 
+@dataclass(eq=False)
 class Pool(AbstractContextManager["Pool"]):
     """Computes jobs on hosts, one thread for each. Use as a context manager, which ends the workers.
 
     When the last host is gone for good, the search goes on with a process of this machine. ``say`` hears of losses.
     """
 
-    def __init__(
-        self,
-        hosts: Sequence[Host],
-        say: Callable[[str], None] = lambda _: None,
-        on_close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._say, self._on_close = say, on_close
-        self._hosts, self._threads = list(hosts), ThreadPoolExecutor(len(hosts))
+    hosts: InitVar[Sequence[Host]]
+    say: Callable[[str], None] = lambda _: None
+    on_close: Callable[[], None] = lambda: None
+
+    def __post_init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = list(hosts)
+        self._threads = ThreadPoolExecutor(len(hosts))
         self._free: SimpleQueue[Host] = SimpleQueue()
         for host in hosts:
             self._free.put(host)
@@ -148,7 +148,7 @@ class Pool(AbstractContextManager["Pool"]):
         self._threads.shutdown()
         for host in self._hosts:
             host.close()
-        self._on_close()
+        self.on_close()
 
     @property
     def num_workers(self) -> int:
@@ -204,13 +204,14 @@ class Pool(AbstractContextManager["Pool"]):
         """The answer of the next free host, or of another one where its worker is lost; None for a cancelled job."""
         num_losses = 0
         while not answer.done():
-            host, is_gone = self._free.get(), False
+            host = self._free.get()
+            is_gone = False
             try:
                 return host.call(job, self.exchange, answer.done)
             except JobLost as loss:
                 is_gone = isinstance(loss, HostLost)
                 if not answer.done():
-                    self._say(f"lost a worker on {host.name} ({loss})")
+                    self.say(f"lost a worker on {host.name} ({loss})")
                 num_losses += not is_gone  # a machine that is gone is no fault of the job
                 if num_losses == MOST_LOSSES:
                     reason = f"{type(job).__name__} ended {num_losses} workers, the last one on {host.name}: {loss}"
@@ -225,7 +226,7 @@ class Pool(AbstractContextManager["Pool"]):
         with self._lock:
             self._hosts.remove(host)
             if not self._hosts:
-                self._say(f"{host.name} was the last worker; the search goes on with a process on this machine")
+                self.say(f"{host.name} was the last worker; the search goes on with a process on this machine")
                 self._hosts.append(LocalHost())
                 self._free.put(self._hosts[0])
 
