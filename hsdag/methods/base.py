@@ -73,25 +73,25 @@ class Placer(ABC, Generic[O]):
     @classmethod
     def check_request(cls, objective: Objective, semantics: Semantics, *, has_costs: bool) -> None:
         """Raise OptionError for an objective, an execution or an order that the method does not know."""
-        name, execution = cls.name, semantics.execution
+        execution = semantics.execution
         if cls.objectives is not None and objective.name not in cls.objectives:
             choices = " or ".join(cls.objectives)
             raise OptionError(
-                f"method {name!r} is for --objective {choices}, not {objective.name}; choose another method"
+                f"method {cls.name!r} is for --objective {choices}, not {objective.name}; choose another method"
             )
         if execution not in cls.executions:
             choices = " or ".join(each.value for each in cls.executions)
-            raise OptionError(f"method {name!r} is for {choices} execution, not {execution.value}")
+            raise OptionError(f"method {cls.name!r} is for {choices} execution, not {execution.value}")
         if cls.needs_costs and not has_costs:
             raise OptionError(
-                f"method {name!r} needs the costs of ops and transfers, which are unknown here; "
+                f"method {cls.name!r} needs the costs of ops and transfers, which are unknown here; "
                 "use --reward hybrid or a problem file"
             )
         by_priority = (
             semantics.order is Order.PRIORITY and objective.depends_on_order and execution is Execution.WORK_CONSERVING
         )
         if by_priority and not cls.gives_order:
-            raise OptionError(f"--order priority needs priorities, and method {name!r} gives none")
+            raise OptionError(f"--order priority needs priorities, and method {cls.name!r} gives none")
 
     def search(
         self,

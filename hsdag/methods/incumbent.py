@@ -115,13 +115,17 @@ class Incumbent(Evaluator):
     def __init__(
         self, problem: Problem, evaluator: Evaluator, limits: Limits, checkpoint: Checkpoint | None = None
     ) -> None:
-        self.problem, self.evaluator, self.limits, self.checkpoint = problem, evaluator, limits, checkpoint
+        self.problem = problem
+        self.evaluator = evaluator
+        self.limits = limits
+        self.checkpoint = checkpoint
         self.is_cheap, self.takes_order = evaluator.is_cheap, evaluator.takes_order
         self.best: Plan | None = None
         self.best_score = np.inf
         self.lower_bound: Bound | None = None
         self.contributions: list[Contribution] = []
-        self._begin, self._scored_in = time.monotonic(), evaluator.version
+        self._begin = time.monotonic()
+        self._scored_in = evaluator.version
 
     @property
     def version(self) -> int:  # type: ignore[override]

@@ -24,7 +24,8 @@ def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics
     Ops leave the fullest device for others with room, those first that cost least for each byte. The simulated peak
     memory is the judge.
     """
-    check, device = MemoryCheck(problem, semantics), placement.copy()
+    check = MemoryCheck(problem, semantics)
+    device = placement.copy()
     for _ in range(MOST_ROUNDS):
         if check.fits(device):
             return device
@@ -35,7 +36,9 @@ def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics
 
 def _relieve(problem: ScheduleProblem, held_bytes: FloatArray, device: IntArray, room: FloatArray) -> bool:
     """Move ops off the device with the least ``room`` [D] to where there is some; whether any could be."""
-    full, moved, extra_s = int(np.argmin(room)), False, move_costs_s(problem, device)
+    full = int(np.argmin(room))
+    moved = False
+    extra_s = move_costs_s(problem, device)
     possible = np.isfinite(extra_s) & (held_bytes[:, None] > 0) & (held_bytes[:, None] <= room[None, :])
     possible &= (device == full)[:, None]
     possible[:, full] = False
@@ -44,7 +47,8 @@ def _relieve(problem: ScheduleProblem, held_bytes: FloatArray, device: IntArray,
     for i in np.argsort(extra_s[ops, targets] / held_bytes[ops], kind="stable").tolist():
         v, target = ops[i], targets[i]
         if device[v] == full and held_bytes[v] <= room[target]:
-            device[v], moved = target, True
+            device[v] = target
+            moved = True
             room[target] -= held_bytes[v]
             wanted -= held_bytes[v]
             if wanted <= 0:

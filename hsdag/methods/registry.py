@@ -50,8 +50,7 @@ def make_placer(
 
 def find_preset(method: str, preset: str, *, is_cheap: bool = False) -> Preset[Any]:
     """A preset of a method. Raises OptionError that lists the choices."""
-    presets = find_method(method).presets(is_cheap=is_cheap)
-    if preset not in presets:
+    if preset not in (presets := find_method(method).presets(is_cheap=is_cheap)):
         raise OptionError(f"method {method!r} has no preset {preset!r}{choices_for(preset, presets)}")
     return presets[preset]
 

@@ -33,7 +33,10 @@ class Segments:
     def __init__(
         self, shapes: Shapes, time_s: FloatArray, pins: Mapping[int, int], repeated: BoolArray, *, can_be_equal: bool
     ) -> None:
-        self._shapes, self._pins, self._repeated, self._runs = shapes, pins, repeated, np.array(shapes.runs)
+        self._shapes = shapes
+        self._pins = pins
+        self._repeated = repeated
+        self._runs = np.array(shapes.runs)
         self.time_s = np.where(self._runs[:, None], np.where(np.isnan(time_s), np.inf, time_s), 0.0)
         self._work_s = np.where(self._runs, np.nan_to_num(time_s).max(axis=1), 0.0)
         self._is_main = self._main_ops()
@@ -51,8 +54,8 @@ class Segments:
 
     def _main_ops(self) -> BoolArray:
         """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
-        graph, work = self._shapes.graph, self._work_s
-        is_main: BoolArray = work > LEAST_SHARE * work.sum()
+        graph = self._shapes.graph
+        is_main: BoolArray = self._work_s > LEAST_SHARE * self._work_s.sum()
         is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"])
         is_main &= ~self._repeated
         for v in graph.topological_order.tolist():
@@ -102,7 +105,8 @@ class Segments:
 
         Their ops take the mean of what was measured, from which no more than noise sets those of one number apart.
         """
-        kinds, found = list(range(len(self.members))), dict[tuple[object, ...], list[int]]()
+        kinds = list(range(len(self.members)))
+        found = dict[tuple[object, ...], list[int]]()
         for k, members in enumerate(self.members):
             place = {v: position for position, v in enumerate(members)}
             cut = self.cuts[k - 1] if k else -1
@@ -119,7 +123,8 @@ class Segments:
 
     def _looks(self, v: int, place: Mapping[int, int], cut: int) -> tuple[object, ...]:
         """All that says how an op of a segment may be divided, beside its time; ``place`` is that of its ops."""
-        op, graph = self._shapes.op(v), self._shapes.graph
+        op = self._shapes.op(v)
+        graph = self._shapes.graph
         reads = [self._shapes.producer(v, port) for port in range(len(op.inputs))]
         sources = [-1 if u < 0 else place.get(u, "cut" if u == cut else f"op {u}") for u in reads]
         types = {u: "shape" if graph.op_types[u] in SHAPE_OF_TYPES else "op" for u in graph.successors.of(v).tolist()}

@@ -39,7 +39,8 @@ def propose(
     All devices divide it, or the fastest two, three and so on; the fastest way is ``refined`` in so many ``trials``.
     """
     whole_s = np.where(np.isnan(costs.time_s), np.inf, costs.time_s)[list(map(bool, shapes.runs))].sum(axis=0)
-    fastest, pins = np.argsort(whole_s, kind="stable").tolist(), pins or {}
+    fastest = np.argsort(whole_s, kind="stable").tolist()
+    pins = pins or {}
     groups = [fastest[:count] for count in range(len(fastest), 1, -1) if set(pins.values()) <= set(fastest[:count])]
     choosers = [
         (group, ShardChooser(shapes, costs.of(group), pins={v: group.index(d) for v, d in pins.items()}))
@@ -77,7 +78,8 @@ def refined(
     A bound moves, a region ends before a window that reads beyond a share, it goes on with what reads it, and is
     ``shared`` anew, or an op that is not divided has another device, unless it is ``pinned``.
     """
-    changes, seen = _Changes(shapes, pinned, shared, np.random.default_rng(0)), [way]
+    changes = _Changes(shapes, pinned, shared, np.random.default_rng(0))
+    seen = [way]
     moves = changes.bound, changes.ending, changes.going_on, changes.elsewhere
     for _ in range(MOST_DRAWS * trials):  # some change nothing, or lead to what was tried before
         with contextlib.suppress(PlacementError):  # of what cannot be divided so
@@ -101,8 +103,10 @@ class _Changes:
     def bound(self, way: Sharding) -> Sharding:
         """A region with the bound where a device begins elsewhere, by a grain at least."""
         bounds = [(region, d) for region in _divided(way) for d, (first, _) in region.shares.items() if first > 0]
-        (region, device), step = self._one_of(bounds), self.rng.normal(0.0, SPREAD)
-        grain, (bound, last) = self.shapes.grain(region) or 1, region.shares[device]
+        region, device = self._one_of(bounds)
+        step = self.rng.normal(0.0, SPREAD)
+        grain = self.shapes.grain(region) or 1
+        bound, last = region.shares[device]
         moved = bound + grain * int(np.copysign(np.ceil(abs(step) * self.shapes.extent(region) / grain), step))
         shares = {d: (first, moved if end == bound else end) for d, (first, end) in region.shares.items()}
         return self._with(way, replace(region, shares={**shares, device: (moved, last)}))
@@ -121,7 +125,8 @@ class _Changes:
     def going_on(self, way: Sharding) -> Sharding:
         """A region with the one that reads it, or with an op and what alone reads that; perhaps along another axis."""
         regions, free = _divided(way), self._free(way)
-        region, inside = self._one_of(regions), {v: each.ops for each in regions for v in each.ops}
+        region = self._one_of(regions)
+        inside = {v: each.ops for each in regions for v in each.ops}
         readers = {v for u in region.ops for v in self.shapes.graph.successors.of(u).tolist()}
         first = self._one_of(sorted((readers & {*free, *inside}).difference(region.ops)))
         read = inside[first] if first in inside else self._followed(first, free)
@@ -136,11 +141,11 @@ class _Changes:
 
     def elsewhere(self, way: Sharding) -> Sharding:
         """An op that is not divided on another device, and perhaps what alone reads it."""
-        free, devices = self._free(way), np.array(way.devices)
+        free = self._free(way)
+        devices = np.array(way.devices)
         v = self._one_of(free)
-        others = {d for region in way.regions for d in region.shares} - {way.devices[v]}
         moved = self._followed(v, free)
-        devices[moved] = self._one_of(sorted(others))
+        devices[moved] = self._one_of(sorted({d for region in way.regions for d in region.shares} - {way.devices[v]}))
         return replace(self._with(way, ops=moved), devices=tuple(devices.tolist()))
 
     def _one_of(self, choices: Sequence[T]) -> T:
@@ -154,9 +159,9 @@ class _Changes:
 
     def _followed(self, v: int, free: Container[int]) -> list[int]:
         """An op with what alone reads it, up to the next kernel and perhaps beyond."""
-        graph, found = self.shapes.graph, [v]
-        while len(readers := graph.successors.of(found[-1]).tolist()) == 1 and readers[0] in free:
-            if graph.op_types[readers[0]] in KERNELS and self.rng.random() > 0.5:
+        found = [v]
+        while len(readers := self.shapes.graph.successors.of(found[-1]).tolist()) == 1 and readers[0] in free:
+            if self.shapes.graph.op_types[readers[0]] in KERNELS and self.rng.random() > 0.5:
                 break
             found += readers
         return found

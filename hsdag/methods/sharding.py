@@ -41,6 +41,15 @@ Layout: TypeAlias = tuple[int, ...]
 EVERYWHERE: Layout = ()
 
 
+class _Reached(NamedTuple):
+    """The least seconds with which a cut tensor has a layout, and the last way there: from which cut, in which one."""
+
+    total_s: float
+    before: Layout
+    start: int
+    way: _Way | None  # none at the beginning
+
+
 class _End(NamedTuple):
     """Where a region ends, and what it leaves out: all before a first op, and those that are taken."""
 
@@ -133,6 +142,7 @@ class _Division:
     sync_s: tuple[float, float]
 
 
+@dataclass(eq=False)
 class ShardChooser:
     """The ways to divide one model over devices, whose ``costs`` are known.
 
@@ -141,26 +151,21 @@ class ShardChooser:
     are not given. ``pins`` are devices of ops that are not divided.
     """
 
-    def __init__(
-        self,
-        shapes: Shapes,
-        costs: ShardCosts,
-        shares: Sequence[float] | None = None,
-        schemes: Collection[Scheme] = SCHEMES,
-        pins: Mapping[int, int] | None = None,
-    ) -> None:
-        self.shapes = shapes
-        self.shares = shares
-        self._bound, repeated = _bound_to_variables(shapes.graph)
-        self.pins = {**{v: 0 for v in self._bound if self._keeps(v)}, **(pins or {})}
-        self._pinned = frozenset(pins or ())
-        self.schemes = schemes
-        self.costs = costs
-        self.num_devices = costs.time_s.shape[1]
-        self.segments = Segments(shapes, costs.time_s, self.pins, repeated, can_be_equal=not self._bound)
+    shapes: Shapes
+    costs: ShardCosts
+    shares: Sequence[float] | None = None
+    schemes: Collection[Scheme] = SCHEMES
+    pins: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._bound, repeated = _bound_to_variables(self.shapes.graph)
+        self._pinned = frozenset(self.pins)
+        self.pins = {**{v: 0 for v in self._bound if self._keeps(v)}, **self.pins}
+        self.num_devices = self.costs.time_s.shape[1]
+        self.segments = Segments(self.shapes, self.costs.time_s, self.pins, repeated, can_be_equal=not self._bound)
         self._time_s = self.segments.time_s
-        self._busy_s = self._time_s * costs.slowdown
-        self._fixed_s = np.minimum(costs.fixed_s, self._time_s)
+        self._busy_s = self._time_s * self.costs.slowdown
+        self._fixed_s = np.minimum(self.costs.fixed_s, self._time_s)
         self._home = int(self._time_s.sum(axis=0).argmin())
         self._homes: tuple[int | None, ...] = (None, self._home)
         self._sides = [v for v in self.segments.others if v not in self.pins and v not in self._bound]
@@ -188,25 +193,25 @@ class ShardChooser:
 
         Without a home, no device computes by itself what a segment has beside its divided ops.
         """
-        self._price, self._homes = price, (None, self._home)[: 1 + has_home]
+        self._price = price
+        self._homes = (None, self._home)[: 1 + has_home]
         if not self.segments.main:
             return None
-        cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
+        cost = [{EVERYWHERE: _Reached(0.0, EVERYWHERE, 0, None)}]
         solved: dict[tuple[object, ...], tuple[int, list[_Way]]] = {}
         for j in range(1, len(self.segments.main) + 1):
-            found: dict[Layout, tuple[float, Layout, int, _Way | None]] = {}
+            found: dict[Layout, _Reached] = {}
             for i in range(max(0, j - MOST_SEGMENTS), j):
-                key = i == 0, *self.segments.kinds[i:j]
-                if key not in solved:
+                if (key := (i == 0, *self.segments.kinds[i:j])) not in solved:
                     solved[key] = i, self._ways(i, j)
                 for way in solved[key][1]:
-                    for layout, (before_s, *_) in cost[i].items():
-                        total_s = before_s + way.compute_s + way.sync_s + self._sync_s(i, layout, way.reads)
-                        if total_s < found.get(way.end, (np.inf,))[0]:
-                            found[way.end] = total_s, layout, i, self._moved(way, solved[key][0], i, j)
+                    for layout, before in cost[i].items():
+                        total_s = before.total_s + way.compute_s + way.sync_s + self._sync_s(i, layout, way.reads)
+                        if total_s < (found[way.end].total_s if way.end in found else np.inf):
+                            found[way.end] = _Reached(total_s, layout, i, self._moved(way, solved[key][0], i, j))
             cost.append(found)
         count = len(self.segments.main)
-        joined = {layout: found[0] + self._sync_s(count, layout, EVERYWHERE) for layout, found in cost[-1].items()}
+        joined = {layout: each.total_s + self._sync_s(count, layout, EVERYWHERE) for layout, each in cost[-1].items()}
         if not joined:  # pins part ops that no way parts
             return None
         end = min(joined, key=joined.__getitem__)
@@ -221,10 +226,9 @@ class ShardChooser:
         regions = tuple(replace(r, ops=tuple(moved[v] for v in r.ops)) for r in way.regions)
         return replace(way, regions=regions, placed={moved[v]: d for v, d in way.placed.items()})
 
-    def _followed_back(
-        self, cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]], end: Layout, total_s: float
-    ) -> Sharding | None:
-        j, layout, ways = len(cost) - 1, end, []
+    def _followed_back(self, cost: list[dict[Layout, _Reached]], end: Layout, total_s: float) -> Sharding | None:
+        j, layout = len(cost) - 1, end
+        ways = []
         while j > 0:
             _, before, i, way = cost[j][layout]
             assert way is not None  # only the beginning has none
@@ -286,7 +290,8 @@ class ShardChooser:
                 taken |= set(chosen[-1].region.ops)
         if self.pins.keys() & (set(ops) - taken) or (home is not None and not chosen):
             return []
-        rest, regions = [v for v in ops if v not in taken], tuple(each.region for each in chosen)
+        rest = [v for v in ops if v not in taken]
+        regions = tuple(each.region for each in chosen)
         compute_s = float(sum(each.each_s.max() for each in chosen))
         if home is None:
             rest_s, sync_s = float(self._busy_s[rest].sum(axis=0).max()), sum(each.sync_s[0] for each in chosen)
@@ -296,17 +301,16 @@ class ShardChooser:
 
     def _branches(self, ops: Sequence[int]) -> list[_Way]:
         """The segment with every branch on one device: these have nothing in common but what the segment reads."""
-        graph, last, branches = self.shapes.graph, ops[-1], list[set[int]]()
+        branches: list[set[int]] = []
         for v in ops[:-1]:
-            read = set(graph.predecessors.of(v).tolist())
+            read = set(self.shapes.graph.predecessors.of(v).tolist())
             joined = {v}.union(*(branch for branch in branches if branch & read))
             branches = [*(branch for branch in branches if not branch & read), joined]
-        count = self.num_devices ** len(branches)
-        if len(branches) < 2 or count > MOST_ASSIGNMENTS or self.pins.keys() & set(ops):
+        if len(branches) < 2 or self.num_devices ** len(branches) > MOST_ASSIGNMENTS or self.pins.keys() & set(ops):
             return []
         each_s = np.array([self._busy_s[list(branch)].sum(axis=0) for branch in branches])
-        ends = set(graph.predecessors.of(last).tolist())
-        each_bytes = np.array([graph.output_bytes[list(branch & ends)].sum() for branch in branches])
+        ends = set(self.shapes.graph.predecessors.of(ops[-1]).tolist())
+        each_bytes = np.array([self.shapes.graph.output_bytes[list(branch & ends)].sum() for branch in branches])
         device = np.array(list(np.ndindex(*[self.num_devices] * len(branches))))
         has = device[:, :, None] == np.arange(self.num_devices)
         takes_s = (has * each_s).sum(axis=1).max(axis=1)
@@ -317,7 +321,7 @@ class ShardChooser:
         if len(set(device[best].tolist())) < 2:
             return []
         placed = {v: d for branch, d in zip(branches, device[best].tolist(), strict=True) for v in branch}
-        compute_s = float(takes_s[best] + self._busy_s[last].max())
+        compute_s = float(takes_s[best] + self._busy_s[ops[-1]].max())
         return [_Way(EVERYWHERE, (), None, compute_s, float(sync_s[best]), EVERYWHERE, placed)]
 
     def _gain(self, found: _Division, home: int | None) -> float:
@@ -337,8 +341,7 @@ class ShardChooser:
         if waiting not in self._shared:
             undivided = self._undivided(*key)
             self._shared[waiting] = undivided and self._with_shares(*undivided, wait_s)
-        made = self._shared[waiting]
-        if made is None:
+        if (made := self._shared[waiting]) is None:
             return None
         region, ends_s, read_bytes = made
         size = float(self.shapes.graph.output_bytes[key.last])
@@ -350,8 +353,8 @@ class ShardChooser:
 
     def _with_shares(self, region: Region, grain: int, wait_s: FloatArray) -> tuple[Region, FloatArray, float] | None:
         """A region with shares, when devices have ended them [D], and the bytes that one reads; None without shares."""
-        extent, shares = self.shapes.extent(region), self.shares
-        if shares is None:
+        extent = self.shapes.extent(region)
+        if (shares := self.shares) is None:
             whole_s, fixed_s = (each[list(region.ops)].sum(axis=0) for each in (self._busy_s, self._fixed_s))
             shares = even_shares(whole_s - fixed_s, wait_s + fixed_s).tolist()
         bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
@@ -379,8 +382,7 @@ class ShardChooser:
         self, region: Region, bounds: Sequence[int], wait_s: FloatArray
     ) -> tuple[Region, FloatArray] | None:
         """A region with the shares that bounds give, and when devices have ended these; None where it has no such."""
-        shares = {d: (a, b) for d, (a, b) in enumerate(itertools.pairwise(bounds)) if a < b}
-        region = replace(region, shares=shares)
+        region = replace(region, shares={d: (a, b) for d, (a, b) in enumerate(itertools.pairwise(bounds)) if a < b})
         each_s = self._region_s(region)
         return None if each_s is None else (region, np.where(each_s > 0, each_s + wait_s, 0.0))
 
@@ -409,10 +411,12 @@ class ShardChooser:
         """[D] seconds of each device for its share, halos included; None where the region cannot be divided so."""
         found = np.zeros(self.num_devices)
         for d, (first, last) in region.shares.items():
-            pieces, share = self.shapes.pieces(region, d), (last - first) / self.shapes.extent(region)
+            pieces = self.shapes.pieces(region, d)
+            share = (last - first) / self.shapes.extent(region)
             if pieces is None:
                 return None
-            ops, fixed_s = list(pieces), self._fixed_s[list(pieces), d]
+            ops = list(pieces)
+            fixed_s = self._fixed_s[ops, d]
             work = np.array([self.shapes.work_of(v, *each, share) for v, each in pieces.items()])
             found[d] = fixed_s.sum() + work @ (self._busy_s[ops, d] - fixed_s)
         return found
@@ -431,13 +435,11 @@ class ShardChooser:
             rest = [v for v in ops if v not in inside]
             if not inside or any(self.segments.is_heavy(v) or v in self.pins for v in rest) or (needs_all and rest):
                 continue
-            found = self._divided(key)
-            if found is None:
+            if (found := self._divided(key)) is None:
                 continue
             layout = axis, *(b for _, b in found.region.shares.values())
             compute_s = float((found.each_s + self._busy_s[rest].sum(axis=0)).max())
-            sync_s = found.sync_s[1] if i > 0 else 0.0
-            ways.append(_Way(layout, (found.region,), None, compute_s, sync_s, layout))
+            ways.append(_Way(layout, (found.region,), None, compute_s, found.sync_s[1] if i > 0 else 0.0, layout))
         return ways
 
     def _read_bytes(self, region: Region) -> float:
@@ -461,7 +463,8 @@ class ShardChooser:
 
         Shapes may be read outside, and the variable be written.
         """
-        graph, inside = self.shapes.graph, set(region.ops)
+        graph = self.shapes.graph
+        inside = set(region.ops)
         kept = {graph.variables[v] for v in region.ops} - {""}
         outside = [u for v in region.ops[:-1] for u in graph.successors.of(v).tolist() if u not in inside]
         if any(graph.variables[u] not in kept and graph.op_types[u] not in SHAPE_OF_TYPES for u in outside):
@@ -478,10 +481,9 @@ class ShardChooser:
         """Seconds to bring what the first i segments give from one layout to another."""
         if i == 0 or found in (wanted, EVERYWHERE) or (len(found) == 1 and i == len(self.segments.main)):
             return 0.0
-        size = float(self.shapes.graph.output_bytes[self.segments.cuts[i - 1]])
         if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
             return 0.0  # the same axis: the halo counts with the region
-        return self._price * self.costs.sync_s(size)
+        return self._price * self.costs.sync_s(float(self.shapes.graph.output_bytes[self.segments.cuts[i - 1]]))
 
 
 def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:
@@ -489,11 +491,11 @@ def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:
 
     None for one that would begin too late; one device at least does not wait.
     """
-    speed, takes = 1.0 / np.maximum(whole_s, 1e-12), np.ones(len(whole_s), dtype=np.bool_)
+    speed = 1.0 / np.maximum(whole_s, 1e-12)
+    takes = np.ones(len(whole_s), dtype=np.bool_)
     while True:
         end_s = (1.0 + (wait_s * speed)[takes].sum()) / speed[takes].sum()
-        late = takes & (wait_s >= end_s)
-        if not late.any():
+        if not (late := takes & (wait_s >= end_s)).any():
             return np.where(takes, (end_s - wait_s) * speed, 0.0)
         takes &= ~late
 

@@ -63,6 +63,5 @@ def tied(costs: ScheduleProblem, group: IntArray, problem: Problem) -> Problem:
 
     Below 0 an op is a unit by itself.
     """
-    names = tuple(f"group {g}" if g >= 0 else "" for g in group.tolist())
-    labels = replace(costs.labels, colocate=names)
+    labels = replace(costs.labels, colocate=tuple(f"group {g}" if g >= 0 else "" for g in group.tolist()))
     return problem_of(replace(costs, labels=labels), problem.objective, problem.semantics)

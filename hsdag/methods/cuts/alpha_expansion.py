@@ -43,9 +43,11 @@ def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bo
         move = best_move(costs, best, device)
         device = (device + 1) % costs.num_devices
         found = best if move is None else move.placement
-        cost_s, idle = costs.cost_s(found), idle + 1
+        cost_s = costs.cost_s(found)
+        idle += 1
         if cost_s < best_s - LEAST_GAIN * abs(best_s):
-            best, best_s, idle = found, cost_s, 1
+            best, best_s = found, cost_s
+            idle = 1
         if idle > costs.num_devices - 1:
             break
     return best
@@ -62,8 +64,7 @@ def cheapest(costs: BoundaryCosts, is_over: Callable[[], bool] = lambda: False) 
     for one, other in _pairs(costs):
         if is_over():
             break
-        cut = pair_cut(costs, one, other)
-        if cut is not None:
+        if (cut := pair_cut(costs, one, other)) is not None:
             cuts.append(cut.placement)
     found = sorted([*cuts, *starts], key=costs.cost_s)[:MAX_STARTS] if costs.num_devices > 2 else []
     more = (expanded(costs, each, is_over) for each in found)
@@ -90,7 +91,6 @@ def _pairs(costs: BoundaryCosts) -> list[tuple[int, int]]:
 
 def simple(costs: BoundaryCosts) -> list[IntArray]:
     """Every single device that runs all ops, and every op on its fastest device; cheapest first."""
-    alone = np.flatnonzero(np.isfinite(costs.time_s).all(axis=0))
-    found = [np.full(costs.num_ops, d, dtype=np.int64) for d in alone]
+    found = [np.full(costs.num_ops, d, dtype=np.int64) for d in np.flatnonzero(np.isfinite(costs.time_s).all(axis=0))]
     found.append(costs.time_s.argmin(axis=1).astype(np.int64))
     return sorted(found, key=costs.cost_s)

@@ -212,12 +212,11 @@ def _changes(costs: BoundaryCosts, placement: IntArray, target: int) -> tuple[Fl
     before, after = costs.order[:-1], costs.order[1:]
     a, b = placement[before], placement[after]
     none_s = np.where(a != b, costs.change_s[b], 0.0)
-    second_s = np.where(a != target, costs.change_s[target], 0.0)
     first_s = np.where(b != target, costs.change_s[b], 0.0)
     stay_s[before] += none_s
     go_s[before] += first_s
     go_s[after] -= first_s
-    return stay_s, go_s, first_s + second_s - none_s
+    return stay_s, go_s, first_s + np.where(a != target, costs.change_s[target], 0.0) - none_s
 
 
 def _cut(
@@ -322,10 +321,12 @@ def _add(arcs: _Arcs, t: BoundaryCosts, edge: _Hyperedge, members: IntArray, nod
     That is ``fixed_s + slope_s * size``, taken for no less than what smaller ones cost. Each size has a node, joined
     to that of the next larger one; one member alone needs none.
     """
-    larger, i, num = -1, 0, len(members)
+    larger, i = -1, 0
+    num = len(members)
     least_s = 0.0 if num == 0 else max(0.0, edge.fixed_s + edge.slope_s * t.size_bytes[members[-1]])
     while i < num:
-        size, j = t.size_bytes[members[i]], i
+        size = t.size_bytes[members[i]]
+        j = i
         while j < num and t.size_bytes[members[j]] == size:
             j += 1
         cost_s = max(least_s, edge.fixed_s + edge.slope_s * size)

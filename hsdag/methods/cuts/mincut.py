@@ -69,10 +69,8 @@ class MincutPlacer(Placer[NoOptions]):
     def _search(self, incumbent: Incumbent) -> Status:
         nothing = "method mincut found no placement that fits into memory; try --method cpsat"
         tried = evaluate_each(self._candidates(incumbent), incumbent, MAX_CANDIDATES, nothing)
-        if _is_improved(incumbent.problem):
-            found = _improved(incumbent, tried)
-            if found is not None:
-                incumbent.evaluate([found])
+        if _is_improved(incumbent.problem) and (found := _improved(incumbent, tried)) is not None:
+            incumbent.evaluate([found])
         return Status.FEASIBLE
 
     def _candidates(self, incumbent: Incumbent) -> Iterator[IntArray]:
@@ -82,11 +80,9 @@ class MincutPlacer(Placer[NoOptions]):
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if check.fits(placement)), 1)
-        bound = proven_bound(problem)
-        if bound is not None:
+        if (bound := proven_bound(problem)) is not None:
             incumbent.report(bound=bound)
-        is_over = partial(incumbent.is_over, CUT_SHARE)
-        cuts = _within(check, incumbent) if check.has_limits else _cuts(costs, is_over)
+        cuts = _within(check, incumbent) if check.has_limits else _cuts(costs, partial(incumbent.is_over, CUT_SHARE))
         if problem.objective.is_steady:
             yield from itertools.islice(cuts, 1)
             yield from stages(problem)
@@ -136,8 +132,7 @@ def _within(check: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
         if incumbent.is_over():
             break
         each = fitting(costs, check, incumbent.is_over)
-        quick = next(each, None)
-        if quick is not None:
+        if (quick := next(each, None)) is not None:
             if not found:
                 yield quick
             found = True
@@ -194,15 +189,13 @@ def fitting(costs: BoundaryCosts, check: MemoryCheck, is_over: Callable[[], bool
     Where that does not fit, the fullest device charges for bytes, as little as makes it fit (the Lagrangian of its
     limit), then the next one. What is still too full is repaired. ``is_over`` is asked between any two steps.
     """
-    placement = best_cut(costs, is_over)
-    if check.fits(placement):
+    if check.fits(placement := best_cut(costs, is_over)):
         yield placement
         return
     for each in itertools.chain([placement], _priced(costs, check, placement, is_over)):
         if is_over():
             return
-        mended = repaired(check.problem, each, check.semantics)
-        if check.fits(mended):
+        if check.fits(mended := repaired(check.problem, each, check.semantics)):
             yield mended
 
 
@@ -212,8 +205,7 @@ def _priced(
     """Placements under the least prices that relieve one device after another: just not, and just."""
     prices = np.zeros(costs.num_devices)
     for _ in range(costs.num_devices):
-        room = check.problem.memory_bytes - check.peak_bytes(placement)
-        device = int(np.argmin(room))
+        device = int(np.argmin(check.problem.memory_bytes - check.peak_bytes(placement)))
         if is_over() or not check.overfull(placement)[device]:
             return
         just_not, placement = _relieved(costs, check, placement, prices, device, is_over)

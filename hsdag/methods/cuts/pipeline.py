@@ -84,10 +84,9 @@ def stages(units: Problem) -> Iterator[IntArray]:
     by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # not a number where an op is not supported
     alone = (np.full(problem.num_ops, d) for d in by_load if problem.supported[:, d].all())
     yield from itertools.islice((each for each in alone if check.fits(each)), 1)
-    is_steady = units.objective.is_steady
-    partition = balanced_stages if is_steady else quickest_stages
+    partition = balanced_stages if units.objective.is_steady else quickest_stages
     factors: tuple[float, ...] = UNCERTAIN  # of what transfers and launches count
-    if is_steady and semantics.execution is not Execution.SEQUENTIAL:
+    if units.objective.is_steady and semantics.execution is not Execution.SEQUENTIAL:
         # independent links never fill up; others have a load, so that stages with and without them are tried
         factors = (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
     for boundary in factors:
@@ -113,19 +112,16 @@ def fitting_stages(
     line = Line.of(problem, boundary=boundary, slowest=slowest)
     room = problem.memory_bytes.copy()
     for _ in range(MAX_TIGHTENINGS):
-        placement = partition(line, room)
-        if placement is None:
+        if (placement := partition(line, room)) is None:
             break
         if check.fits(placement):
             return placement
         weights = np.bincount(placement, problem.weight_bytes, problem.num_devices)
-        excess = check.peak_bytes(placement) - problem.memory_bytes
         full = check.overfull(placement)
-        room[full] = np.minimum(room, weights - excess)[full]
+        room[full] = np.minimum(room, weights - (check.peak_bytes(placement) - problem.memory_bytes))[full]
         if (room < 0).any():
             break
-    held_bytes = check.held_bytes[problem.topological_order]
-    placement = partition(replace(line, weight_bytes=held_bytes), problem.memory_bytes)
+    placement = partition(replace(line, weight_bytes=check.held_bytes[problem.topological_order]), problem.memory_bytes)
     return placement if placement is not None and check.fits(placement) else None
 
 
@@ -227,7 +223,9 @@ class _Plan:
     """How far sets of devices reach within a period. A set is the bits of its devices."""
 
     def __init__(self, line: Line, memory_bytes: FloatArray) -> None:
-        self._line, self._memory_bytes, self._num = line, memory_bytes, line.ticks.shape[1]
+        self._line = line
+        self._memory_bytes = memory_bytes
+        self._num = line.ticks.shape[1]
         speed = np.lexsort((np.arange(self._num), np.where(line.ticks < UNABLE, line.ticks, 0).sum(axis=0)))
         self._by_speed = speed.tolist()
         self._weights = np.concatenate([[0.0], np.cumsum(line.weight_bytes)])
@@ -254,7 +252,8 @@ class _Plan:
 
     def in_turn(self) -> IntArray | None:
         """[N] the device of each place for which all stages together take least; None where they take no device."""
-        line, weights, num = self._line, self._weights, len(self._line.order)
+        line, weights = self._line, self._weights
+        num = len(self._line.order)
         start = np.full(num + 1, UNABLE)
         start[0] = 0
         ticks, last = {0: start}, {}
@@ -291,7 +290,8 @@ class _Plan:
 
     def _window(self, d: int) -> _Window:
         """An empty window of ops on a device."""
-        line, begin = self._line, self._line.first[:-1]
+        line = self._line
+        begin = line.first[:-1]
         ticks, incoming = line.ticks[:, d].copy(), line.incoming[:, d].copy()
         queue = np.empty(len(line.slot), dtype=np.int64)
         return _Window(ticks, incoming, line.enters, line.source, line.slot, queue, begin.copy(), begin.copy())
@@ -350,13 +350,12 @@ def _furthest(w: _Window, weights: FloatArray, period: int, memory_bytes: float,
 
     A stage has ``period`` ticks; ``weights`` [N + 1] are the bytes in front of each place.
     """
-    num = len(w.ticks)
     end, load = 0, 0
-    for begin in range(num + 1):
+    for begin in range(len(w.ticks) + 1):
         if begin > 0 and begin - 1 < end:
             load -= _let_go(w, begin - 1)
         end = max(end, begin)
-        while end < num and weights[end + 1] - weights[begin] <= memory_bytes * (1 + MEMORY_TOLERANCE):
+        while end < len(w.ticks) and weights[end + 1] - weights[begin] <= memory_bytes * (1 + MEMORY_TOLERANCE):
             more = _growth(w, begin, end)
             if load + more > period:
                 break
@@ -381,14 +380,13 @@ def _behind(
 
     ``begins`` [N + 1] is where that stage begins; ``launch`` are its ticks before any op.
     """
-    num = len(w.ticks)
-    for begin in range(num):
+    for begin in range(len(w.ticks)):
         if before[begin] >= UNABLE:
             continue
-        for u in range(num):
+        for u in range(len(w.ticks)):
             w.head[u] = w.tail[u] = first[u]
         load = before[begin] + launch
-        for end in range(begin, num):
+        for end in range(begin, len(w.ticks)):
             if weights[end + 1] - weights[begin] > memory_bytes * (1 + MEMORY_TOLERANCE):
                 break
             load += _growth(w, begin, end)

@@ -30,7 +30,9 @@ class PlacedModel(CpSatModel[T]):
     """
 
     def __init__(self, f: Formulation, pinned: Mapping[int, int] | None, check: Callable[[], object]) -> None:
-        self.model, self._f, self._p, self._check = cp_model.CpModel(), f, f.problem, check
+        self.model = cp_model.CpModel()
+        self._f, self._p = f, f.problem
+        self._check = check
         self._place_every_op_once(pinned or {})
         self._keep_within_memory()
         if not pinned:
@@ -95,7 +97,8 @@ class AssignmentModel(PlacedModel[IntArray]):
         check: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(f, None, check)
-        self._links, self._ticks = problem.semantics.links, ticks
+        self._links = problem.semantics.links
+        self._ticks = ticks
         if problem.semantics.execution is Execution.SEQUENTIAL:
             self._in_turn()
         else:
@@ -107,14 +110,14 @@ class AssignmentModel(PlacedModel[IntArray]):
 
     def _in_turn(self) -> None:
         """Ops, transfers, launches and overheads, one after another."""
-        p, run = self._p, self._ticks.down(self._p.time_s)
+        run = self._ticks.down(self._p.time_s)
         terms = self._launches()
         for u, choices in enumerate(self.on):
             self._check()
             terms += [(x, int(run[u, d])) for d, x in choices.items()]
             for group in self._destinations(u):
                 terms += self._layers(u, {a: self._pairs(u, a, group) for a in choices})
-        self.model.minimize(_sum(terms) + int(self._ticks.down(p.op_overhead_s * (p.num_ops - 1))))
+        self.model.minimize(_sum(terms) + int(self._ticks.down(self._p.op_overhead_s * (self._p.num_ops - 1))))
 
     def _launches(self) -> list[Term]:
         launch = self._ticks.down(self._p.launch_s)
@@ -130,13 +133,12 @@ class AssignmentModel(PlacedModel[IntArray]):
 
     def _busiest(self, most: int) -> None:
         """The period is at least every load."""
-        p, d = self._p, self._p.num_devices
-        loads: list[list[Term]] = [[] for _ in range(d * (1 + d))]
-        hold = self._ticks.down(p.time_s + p.op_overhead_s)
+        loads: list[list[Term]] = [[] for _ in range(self._p.num_devices * (1 + self._p.num_devices))]
+        hold = self._ticks.down(self._p.time_s + self._p.op_overhead_s)
         for i, choices in enumerate(self.on):
             for a, x in choices.items():
                 loads[a].append((x, int(hold[i, a])))
-        for u in range(p.num_ops) if self._links is not Links.INDEPENDENT else ():
+        for u in range(self._p.num_ops) if self._links is not Links.INDEPENDENT else ():
             self._check()
             for a, group in itertools.product(self.on[u], self._destinations(u)):
                 terms = self._layers(u, {a: self._pairs(u, a, group)})

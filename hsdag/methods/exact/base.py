@@ -50,7 +50,8 @@ class ExactSearch:
     """
 
     def __init__(self, incumbent: Incumbent, argument: str) -> None:
-        self.incumbent, self._argument = incumbent, argument
+        self.incumbent = incumbent
+        self._argument = argument
         self.is_cut_off = self.is_proven_infeasible = False
         partition = incumbent.problem.units.partition
         self.are_units_ops = len(np.unique(partition.labels)) == len(partition.labels)
@@ -61,7 +62,8 @@ class ExactSearch:
         ``horizon_s`` are seconds in which some schedule ends: the best known, or one op and transfer after another.
         """
         best_s = self.incumbent.best_score
-        self.formulation, self.deadline = formulation, time.monotonic() + seconds
+        self.formulation = formulation
+        self.deadline = time.monotonic() + seconds
         self.horizon_s = float(best_s) if np.isfinite(best_s) else generous_horizon_s(formulation.problem)
 
     @property
@@ -72,8 +74,7 @@ class ExactSearch:
     def left_s(self) -> float:
         """Seconds that are left for the program. Raises OutOfTime at its end, SearchStopped when the evaluator does."""
         self.incumbent.check()
-        left_s = self.deadline - time.monotonic()
-        if left_s <= 0:
+        if (left_s := self.deadline - time.monotonic()) <= 0:
             raise OutOfTime
         return left_s
 
@@ -127,8 +128,7 @@ def warm_start(incumbent: Incumbent) -> None:
         problem = replace(problem, semantics=replace(problem.semantics, order=None))
     for method in HEURISTICS if problem.num_units <= MOST_UNITS_FOR_HEURISTICS else ():
         limits = replace(incumbent.limits, seconds=SHARE_OF_HEURISTIC * incumbent.left_s)
-        found = make_placer(method).search(problem, incumbent, limits).plan
-        if found is not None:
+        if (found := make_placer(method).search(problem, incumbent, limits).plan) is not None:
             incumbent.consider(found.placement, found.priority)
 
 
@@ -151,15 +151,15 @@ class ExactPlacer(Placer[O]):
         make_placer("mincut").prepare(problem, takes_order=takes_order)
 
     def _search(self, incumbent: Incumbent) -> Status:
-        problem, costs, tolerance = incumbent.problem, incumbent.costs, 0.0
+        problem, costs = incumbent.problem, incumbent.costs
+        tolerance = 0.0
         warm_start(incumbent)
         search = ExactSearch(incumbent, self.argument)
         is_assignment = not (
             problem.objective.depends_on_order and problem.semantics.execution is Execution.WORK_CONSERVING
         )
         for rule in self._rules(problem, is_assignment=is_assignment):
-            left_s = incumbent.limits.seconds * SHARE_OF_BUDGET - incumbent.elapsed_s
-            if left_s <= 0:
+            if (left_s := incumbent.limits.seconds * SHARE_OF_BUDGET - incumbent.elapsed_s) <= 0:
                 search.is_cut_off = True
                 break
             before_s = incumbent.best_score

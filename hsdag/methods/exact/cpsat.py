@@ -110,24 +110,24 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
 
     def _let_devices_carry_their_load(self) -> None:
         """Redundant: the makespan holds a device's load, and so does what lies before and behind every op."""
-        num_ops, devices, run = self._p.num_ops, range(self._p.num_devices), self._run
+        devices = range(self._p.num_devices)
         for d in devices:
-            self.model.add(self.makespan >= self._total(run[:, d], range(num_ops), d))
+            self.model.add(self.makespan >= self._total(self._run[:, d], range(self._p.num_ops), d))
         reach = self._f.reach
-        pivots = np.flatnonzero((reach | reach.T).sum(axis=1) == num_ops - 1)
+        pivots = np.flatnonzero((reach | reach.T).sum(axis=1) == self._p.num_ops - 1)
         pivots = pivots[np.argsort(reach[:, pivots].sum(axis=0), kind="stable")].tolist()
         for p, q in itertools.pairwise(pivots):
             between = np.flatnonzero(reach[p] & reach[:, q]).tolist()
             for d in devices if len(between) > 1 else ():
-                self.model.add(self.start[q] >= self.end[p] + self._total(run[:, d], between, d))
-        for i in range(num_ops if 2 <= num_ops <= MOST_OPS_WITH_LOADS else 0):
+                self.model.add(self.start[q] >= self.end[p] + self._total(self._run[:, d], between, d))
+        for i in range(self._p.num_ops if 2 <= self._p.num_ops <= MOST_OPS_WITH_LOADS else 0):
             self._check()
             before, behind = np.flatnonzero(reach[:, i]).tolist(), np.flatnonzero(reach[i]).tolist()
             for d in devices:
                 if len(before) > 1:
-                    self.model.add(self.start[i] >= self._total(run[:, d], before, d))
+                    self.model.add(self.start[i] >= self._total(self._run[:, d], before, d))
                 if len(behind) > 1:
-                    self.model.add(self.makespan >= self.end[i] + self._total(run[:, d], behind, d))
+                    self.model.add(self.makespan >= self.end[i] + self._total(self._run[:, d], behind, d))
 
     def _keep_peaks_within_memory(self) -> None:
         """Every result's life as an interval, beside the weights."""
@@ -177,9 +177,8 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
             absent = [self.on[u][d]] if d in self.on[u] else []
             self.model.add_bool_or([there, self.on[v][d].negated(), *absent])
         begin, until, length = (self.model.new_int_var(0, self._horizon + 1, f"{k}{u},{d}") for k in ("f", "t", "m"))
-        slack = 0 if self.ticks.is_exact else 1
         self.model.add(begin >= self.end[u])
-        self.model.add(begin <= self.end[u] + slack)
+        self.model.add(begin <= self.end[u] + (0 if self.ticks.is_exact else 1))
         for v in readers:
             self.model.add(until >= self.end[v]).only_enforce_if([there, self.on[v][d]])
         return self.model.new_optional_interval_var(begin, length, until, there, f"copy{u},{d}")

@@ -53,7 +53,8 @@ class Formulation:
     @cached_property
     def consumers(self) -> list[dict[int, float]]:
         """[N] bytes by consumer, in one transfer: of parallel edges the largest, of several results the sum."""
-        p, found = self.problem.with_single_results, [dict[int, float]() for _ in range(self.problem.num_ops)]
+        p = self.problem.with_single_results
+        found = [dict[int, float]() for _ in range(self.problem.num_ops)]
         for u, v, size in zip(p.edge_src.tolist(), p.edge_dst.tolist(), p.edge_bytes.tolist(), strict=True):
             found[u][v] = size
         return found
@@ -61,9 +62,8 @@ class Formulation:
     @cached_property
     def reach(self) -> BoolArray:
         """[N, N] whether a path leads from the first op to the second, in O(N E)."""
-        p = self.problem
-        reach = np.zeros((p.num_ops, p.num_ops), dtype=np.bool_)
-        for u in p.topological_order[::-1].tolist():
+        reach = np.zeros((self.problem.num_ops, self.problem.num_ops), dtype=np.bool_)
+        for u in self.problem.topological_order[::-1].tolist():
             for v in self.consumers[u]:
                 reach[u] |= reach[v]
                 reach[u, v] = True
@@ -98,13 +98,13 @@ class Formulation:
         """Each device whose memory can bind, the ops that may be there, of which ``on`` [N] knows, and that memory."""
         for d in range(self.problem.num_devices):
             there = [i for i, devices in enumerate(on) if d in devices]
-            capacity = self.capacity(d, there)
-            if capacity is not None:
+            if (capacity := self.capacity(d, there)) is not None:
                 yield d, there, capacity
 
     def capacity(self, d: int, there: list[int]) -> Capacity | None:
         """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
-        p, results_bytes, running_bytes = self.problem, np.zeros(self.problem.num_ops), self.running_bytes[:, d]
+        p = self.problem
+        results_bytes, running_bytes = np.zeros(p.num_ops), self.running_bytes[:, d]
         if self.memory is MemoryRule.RESERVED:
             results_bytes, running_bytes = self.reserved_bytes, results_bytes
         most_bytes = float((p.weight_bytes + results_bytes)[there].sum())

@@ -129,7 +129,8 @@ class MilpModel:
 
     def __init__(self, f: Formulation, horizon_s: float, check: Callable[[], object] = lambda: None) -> None:
         p = f.problem
-        self._f, self._p, self._check = f, p, check
+        self._f, self._p = f, p
+        self._check = check
         self.unit_s = horizon_s / 1000 if horizon_s > 0 else 1.0
         self._big = horizon_s / self.unit_s * (1 + 1e-9)
         self._time, self._overhead = p.time_s / self.unit_s, p.op_overhead_s / self.unit_s

@@ -41,12 +41,8 @@ def pivots(f: Formulation) -> list[int]:
     farthest = np.zeros(n + 1, dtype=np.int64)  # by number of ancestors: how far edges from there lead
     np.maximum.at(farthest, num_before[f.problem.edge_src], num_before[f.problem.edge_dst])
     furthest = np.maximum.accumulate(farthest)
-    found = []
-    for o in comparable[np.argsort(num_before[comparable], kind="stable")].tolist():
-        k = int(num_before[o])
-        if k == 0 or furthest[k - 1] <= k:
-            found.append(o)
-    return found
+    ordered = comparable[np.argsort(num_before[comparable], kind="stable")].tolist()
+    return [o for o in ordered if num_before[o] == 0 or furthest[num_before[o] - 1] <= num_before[o]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +55,7 @@ class ModuleAnswer:
     start_s: FloatArray | None = None  # [N]
 
 
+@dataclass(eq=False)
 class ModuleSolver(AbstractContextManager["ModuleSolver"]):
     """Solves modules of one problem on threads, equal ones once.
 
@@ -66,16 +63,13 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
     for an answer calls ``on_wait`` every so often, and may be ended by what it raises.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        num_threads: int = 2,
-        *,
-        deadline: float = np.inf,
-        on_wait: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._limits, self._deadline, self._on_wait = limits, deadline, on_wait
-        self._threads = ThreadPoolExecutor(num_threads)
+    limits: Limits
+    num_threads: int = 2
+    deadline: float = np.inf
+    on_wait: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(self.num_threads)
         self._known: dict[bytes, Future[ModuleAnswer]] = {}
 
     def __exit__(self, *_: object) -> None:
@@ -83,25 +77,22 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
 
     def submit(self, module: ScheduleProblem, pinned: dict[int, int]) -> Callable[[], ModuleAnswer]:
         """Begin to solve a module with some ops pinned to devices; what waits for the answer."""
-        key = _identity(module, pinned)
-        if key not in self._known:
+        if (key := _identity(module, pinned)) not in self._known:
             self._known[key] = self._threads.submit(self._solved, module, pinned)
         return partial(self._answer, self._known[key])
 
     def _answer(self, future: Future[ModuleAnswer]) -> ModuleAnswer:
         while not wait([future], POLL_S).done:
-            self._on_wait()
+            self.on_wait()
         return future.result()
 
     def _solved(self, module: ScheduleProblem, pinned: dict[int, int]) -> ModuleAnswer:
         if any(np.isnan(module.time_s[i, d]) for i, d in pinned.items()):
             return ModuleAnswer(float("inf"))
-        left_s = self._deadline - time.monotonic()
-        if left_s <= 0:
+        if (left_s := self.deadline - time.monotonic()) <= 0:
             return ModuleAnswer(critical_path_s(module))
         model = IntervalModel(Formulation(module), generous_horizon_s(module), pinned=pinned)
-        limits = replace(self._limits, seconds=min(self._limits.seconds, left_s))
-        answer = solve_model(model, limits)
+        answer = solve_model(model, replace(self.limits, seconds=min(self.limits.seconds, left_s)))
         tick_s = model.ticks.length_s
         if answer.solution is None or answer.value is None:
             return ModuleAnswer(answer.bound * tick_s)
@@ -135,7 +126,8 @@ class Segment:
 def segments(f: Formulation, pivots: list[int]) -> list[Segment]:
     """The graph cut behind each pivot."""
     before = f.reach.sum(axis=0)
-    found, behind = [], -1
+    found = []
+    behind = -1
     for o in pivots:
         inside = (before <= before[o]) & (f.reach[behind] if behind >= 0 else True)
         found.append(Segment(behind, np.flatnonzero(inside), o))
@@ -153,7 +145,8 @@ def solve_chain(f: Formulation, pivots: list[int], solver: ModuleSolver) -> Modu
     of the paper. Starts put segments behind one another, with room to spare. The value is optimal where all modules
     are and ops have no overheads, which may last into the next.
     """
-    p, parts = f.problem, segments(f, pivots)
+    p = f.problem
+    parts = segments(f, pivots)
     tasks = [_tasks(f, part, solver) for part in parts]
     answers = [[[result() for result in row] for row in of] for of in tasks]
     bounds, values, came = np.zeros(1), np.zeros(1), []
@@ -184,8 +177,7 @@ def _tasks(f: Formulation, part: Segment, solver: ModuleSolver) -> list[list[Cal
     if len(part.ops) == 1 and part.exit >= 0:
         return [[partial(_bridge, f, part, u, v) for v in exits] for u in entries]
     module = _with_entry(p, part)
-    at_entry = int(part.entry >= 0)
-    at_exit = at_entry + int(np.flatnonzero(part.ops == part.exit).sum())
+    at_exit = int(part.entry >= 0) + int(np.flatnonzero(part.ops == part.exit).sum())
     pins = [[{i: d for i, d in ((0, u), (at_exit, v)) if d >= 0} for v in exits] for u in entries]
     return [[solver.submit(module, pinned) for pinned in row] for row in pins]
 

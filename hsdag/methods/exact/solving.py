@@ -121,7 +121,8 @@ def solve_model(
     solver.parameters.catch_sigint_signal = False
     if on_solution is None:
         return _answer(model, solver, solver.solve(model.model))
-    solutions, ended, bounds = _Solutions(model), list[cp_model.CpSolverStatus](), [0.0]
+    solutions = _Solutions(model)
+    ended, bounds = list[cp_model.CpSolverStatus](), [0.0]
     solver.best_bound_callback = bounds.append
     thread = threading.Thread(target=lambda: ended.append(solver.solve(model.model, solutions)), daemon=True)
     thread.start()

@@ -53,9 +53,9 @@ class LearnedPlacer(Placer[T]):
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[T]]:
         """Ours, and the paper's: units of any share of the work, plans timed as in HSDAG's Table 2."""
-        ours, paper = cls.options_type.default(is_cheap=is_cheap), cls.options_type.paper()
-        as_in_paper = Preset(paper, cls.paper_reward, max_share=1.0, measurement=SearchMeasurement.paper())
-        return cast("dict[str, Preset[T]]", {"default": Preset(ours), "paper": as_in_paper})
+        ours = Preset(cls.options_type.default(is_cheap=is_cheap))
+        paper = Preset(cls.options_type.paper(), cls.paper_reward, 1.0, SearchMeasurement.paper())
+        return cast("dict[str, Preset[T]]", {"default": ours, "paper": paper})
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if self.options.begins_taught:

@@ -127,7 +127,8 @@ class GdpNetwork(StepwiseNetwork):
     ) -> None:
         """``x`` [N, F] are features, ``order`` [N] the units in topological order."""
         super().__init__()
-        self._x, self._edges, self._order, self._segment = x, edges, order, min(config.segment, len(x))
+        self._x, self._edges, self._order = x, edges, order
+        self._segment = min(config.segment, len(x))
         width = config.width
         self.encoder = Encoder(config.encoder, x.shape[1], width, config.layers, generator)
         self.attention = nn.ModuleList(
@@ -137,14 +138,13 @@ class GdpNetwork(StepwiseNetwork):
 
     def logits(self) -> torch.Tensor:
         """[N, D] of all units in topological order."""
-        num = len(self._x)
-        filled = -num % self._segment
+        filled = -len(self._x) % self._segment
         h = nn.functional.pad(self.encoder(self._x, self._edges)[self._order], (0, 0, 0, filled))
         h = h.reshape(-1, self._segment, h.shape[1])
-        is_unit = (torch.arange(num + filled) < num).reshape(-1, self._segment)
+        is_unit = (torch.arange(len(self._x) + filled) < len(self._x)).reshape(-1, self._segment)
         for layer in self.attention:
             h = layer(h, is_unit)
-        return torch.as_tensor(self.out(h.flatten(0, 1)[:num]))
+        return torch.as_tensor(self.out(h.flatten(0, 1)[: len(self._x)]))
 
     def decode(self, count: int, choose: Choose) -> None:
         """Plans are independent draws from one pass."""
@@ -160,8 +160,8 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
         """Units by type and output, and by their costs where these are known and asked for."""
-        with_costs, order = self.options.costs, torch.tensor(problem.units.graph.topological_order)
-        x, edges = tokens_of(problem, with_costs=with_costs), edges_of(problem, with_costs=with_costs)
+        order = torch.tensor(problem.units.graph.topological_order)
+        x, edges = tokens_of(problem, with_costs=self.options.costs), edges_of(problem, with_costs=self.options.costs)
         network = GdpNetwork(x, edges, order, problem.num_devices, self.options, generator)
         return StepwisePolicy(network, problem.supported)
 

@@ -270,9 +270,9 @@ class Inputs(NamedTuple):
 def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
     """What networks read of a problem; DOPPLER's five features, standardised, where not ``is_wide``."""
     tables = tables_of(costs)
-    levels, num = levels_of(tables), costs.num_ops
+    levels = levels_of(tables)
     mean_s, edge_s = mean_seconds(tables), mean_transfers(tables, tables.out_bytes)
-    source, target = np.repeat(np.arange(num), np.diff(tables.out_first)), tables.out_op
+    source, target = np.repeat(np.arange(costs.num_ops), np.diff(tables.out_first)), tables.out_op
     unit_s = max(float(mean_s.mean()), np.finfo(float).tiny)
     if is_wide:
         x = torch.tensor(op_features(tables, levels), dtype=torch.float32)
@@ -289,8 +289,8 @@ def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
         order=tables.order[::-1],
     )
     heaviest = (levels_of(backwards).heaviest, levels.heaviest)
-    before, behind = (torch.tensor(np.where(each < 0, num, each)) for each in heaviest)
-    ones = torch.ones(num, 1)
+    before, behind = (torch.tensor(np.where(each < 0, costs.num_ops, each)) for each in heaviest)
+    ones = torch.ones(costs.num_ops, 1)
     return Inputs(
         costs=costs,
         tables=tables,
@@ -353,5 +353,4 @@ def edges_of(problem: Problem, *, with_costs: bool) -> Edges:
     """The edges of the units' graph, with what they carry where costs are asked for and known, else with zeros."""
     if with_costs and problem.costs is not None:
         return inputs_of(problem.costs).edges
-    graph = problem.units.graph
-    return Edges.without_costs(torch.tensor(graph.edge_src), torch.tensor(graph.edge_dst))
+    return Edges.without_costs(torch.tensor(problem.units.graph.edge_src), torch.tensor(problem.units.graph.edge_dst))

@@ -119,8 +119,7 @@ def groups_of(costs: ScheduleProblem, num_groups: int | None, tokens: torch.Tens
 
     Features are the paper's, sums of times and output bytes, or means of ``tokens`` [U, F] where these are given.
     """
-    num = costs.num_ops
-    groups = Partition.identity(num) if num_groups is None else merge_and_colocate(costs, num_groups)
+    groups = Partition.identity(costs.num_ops) if num_groups is None else merge_and_colocate(costs, num_groups)
     labels = groups.labels
     narrow = np.stack([np.nanmean(costs.time_s, axis=1), costs.output_bytes], axis=1)
     of_units = narrow if tokens is None else tokens.numpy()
@@ -150,12 +149,13 @@ def merge_and_colocate(costs: ScheduleProblem, num_groups: int) -> Partition:
     One without consumers joins its cheapest producer, one without neighbours that share a device stays. The bytes of
     a group are the sum over its units. Ties go by index.
     """
-    num, able = costs.num_ops, costs.supported.copy()
+    able = costs.supported.copy()
     size = costs.output_bytes.copy()
     graph = nx.DiGraph(zip(costs.edge_src.tolist(), costs.edge_dst.tolist(), strict=True))
-    graph.add_nodes_from(range(num))
-    home, left = np.arange(num), num
-    waiting = [(float(size[v]), v) for v in range(num)]
+    graph.add_nodes_from(range(costs.num_ops))
+    home = np.arange(costs.num_ops)
+    left = costs.num_ops
+    waiting = [(float(size[v]), v) for v in range(costs.num_ops)]
     heapq.heapify(waiting)
     while left > num_groups and waiting:
         bytes_then, v = heapq.heappop(waiting)
@@ -165,7 +165,8 @@ def merge_and_colocate(costs: ScheduleProblem, num_groups: int) -> Partition:
         if not any(choices):
             continue
         into = min(choices[0] or choices[1], key=lambda u: (size[u], u))
-        home[home == v], left = into, left - 1
+        home[home == v] = into
+        left -= 1
         size[into] += size[v]
         able[into] &= able[v]
         nx.contracted_nodes(graph, into, v, self_loops=False, copy=False)
@@ -195,15 +196,14 @@ class PlacetoNetwork(nn.Module):
 
     def __init__(self, groups: Groups, config: PlacetoConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self._groups, self._config = groups, config
+        self._groups = groups
+        self._config = config
         num_devices, width, embedding = groups.able.shape[1], config.width, config.embedding
-        hidden = [width, width]
 
         def network(fan_in: int, fan_out: int) -> Mlp:
-            return Mlp([fan_in, *hidden, fan_out], generator)
+            return Mlp([fan_in, width, width, fan_out], generator)
 
-        num_features = groups.x.shape[1] + num_devices + 2
-        self.embed = network(num_features, embedding)
+        self.embed = network(groups.x.shape[1] + num_devices + 2, embedding)
         self.send = nn.ModuleList(network(embedding, embedding) for _ in range(2))
         self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
         self.tell = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
@@ -225,8 +225,7 @@ class PlacetoNetwork(nn.Module):
 
     def _passed(self, e: torch.Tensor, way: int) -> torch.Tensor:
         """[K, G, W] embeddings after rounds of messages down the graph or up: x + g(sum over neighbours of f(x))."""
-        ends = self._groups.edges.ends
-        from_group, to_group = ends[way], ends[1 - way]
+        from_group, to_group = self._groups.edges.ends[way], self._groups.edges.ends[1 - way]
         count = torch.bincount(to_group, minlength=e.shape[1]).clamp(min=1)[:, None] if self._config.is_mean else 1
         x = e
         for _ in range(self._config.rounds):
@@ -236,8 +235,7 @@ class PlacetoNetwork(nn.Module):
 
     def _pooled(self, h: torch.Tensor, at_hand: torch.Tensor) -> list[torch.Tensor]:
         """Three [K, S, 2 W]: what the groups before those at hand, behind them, and beside them tell."""
-        reaches = self._groups.reaches
-        before, behind = reaches.t()[at_hand], reaches[at_hand]
+        before, behind = self._groups.reaches.t()[at_hand], self._groups.reaches[at_hand]
         beside = ~(before | behind).scatter(2, at_hand[..., None], True)
         found = []
         for members, tell, pool in zip((before, behind, beside), self.tell, self.pool, strict=True):
@@ -267,7 +265,9 @@ class PlacetoPolicy(Policy):
     network: PlacetoNetwork
 
     def __init__(self, network: PlacetoNetwork, groups: Groups, config: PlacetoConfig) -> None:
-        self.network, self._groups, self._config = network, groups, config
+        self.network = network
+        self._groups = groups
+        self._config = config
         num = len(groups.order)
         num_steps = -(-num // config.step)
         place = torch.arange(num_steps * config.step).reshape(num_steps, config.step)
@@ -279,8 +279,8 @@ class PlacetoPolicy(Policy):
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
         """``count`` episodes that step together."""
-        start = self._starts(count, generator)
-        device, sweeps, log_ps = start, [], []
+        device = start = self._starts(count, generator)
+        sweeps, log_ps = [], []
         trails: list[list[Plan]] = [[] for _ in range(count)]
         for _ in range(self._config.sweeps):
             visited = torch.zeros(device.shape, dtype=torch.bool)
@@ -288,10 +288,10 @@ class PlacetoPolicy(Policy):
                 if self._config.intermediate:
                     for trail, now in zip(trails, device, strict=True):
                         trail.append(self._plan(now))
-                logits = self.network(device, visited, at_hand.expand(count, -1))
-                chosen, log_p = drawn(logits, exploring, generator)
+                chosen, log_p = drawn(self.network(device, visited, at_hand.expand(count, -1)), exploring, generator)
                 device, visited = device.clone(), visited.clone()
-                device[:, at_hand[is_real]], visited[:, at_hand] = chosen[:, is_real], True
+                device[:, at_hand[is_real]] = chosen[:, is_real]
+                visited[:, at_hand] = True
                 log_ps.append(log_p[:, is_real])
             sweeps.append(device)
         of_visits = torch.cat(log_ps, dim=1).reshape(count, self._config.sweeps, -1)
@@ -303,8 +303,8 @@ class PlacetoPolicy(Policy):
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
         """Episodes that place every group where the plan has its first unit, from starts drawn as ever."""
-        starts, found = self._starts(len(plans), generator), []
-        for start, plan in zip(starts, plans, strict=True):
+        found = []
+        for start, plan in zip(self._starts(len(plans), generator), plans, strict=True):
             device = torch.from_numpy(plan.placement[self._groups.first])
             episode = Episode(start, device.expand(self._config.sweeps, -1), torch.zeros(0))
             found.append(Rollout(self._plan(device), episode))
@@ -325,8 +325,7 @@ class PlacetoPolicy(Policy):
             visited = self._step_of < step[:, None]
             now = torch.where(visited, device[episode, sweep], before[episode, sweep])
             at_hand = self._at_hand[step]
-            chosen = device[episode, sweep].gather(1, at_hand)
-            return log_p_of(self.network(now, visited, at_hand), chosen)
+            return log_p_of(self.network(now, visited, at_hand), device[episode, sweep].gather(1, at_hand))
 
         passes = torch.split(states, max(1, ROWS // num), dim=1)
         parts = [
@@ -370,16 +369,18 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
 
     def needed_bytes(self, problem: Problem) -> float:
         """Activations of ``ROWS`` embeddings with what the gradient keeps, reachability, and the plans of episodes."""
-        options, num = self.options, self.options.groups or problem.num_units
-        made = 2 * options.rounds * (4 * options.width + 3 * options.embedding) + 14 * options.embedding
-        num_steps = options.plans_per_update * options.sweeps * -(-num // options.step)
+        o = self.options
+        num = o.groups or problem.num_units
+        made = 2 * o.rounds * (4 * o.width + 3 * o.embedding) + 14 * o.embedding
+        num_steps = o.plans_per_update * o.sweeps * -(-num // o.step)
         num_rows = min(max(ROWS, num), num_steps * num)
-        return 12.0 * num_rows * made + 9.0 * num**2 + 16.0 * options.intermediate * num_steps * num
+        return 12.0 * num_rows * made + 9.0 * num**2 + 16.0 * o.intermediate * num_steps * num
 
     def penalty(self, problem: Problem) -> Callable[[Plan], float]:
         """R(p) of A.7: the simulated value and so many seconds per GB that the fullest device is over its memory."""
         costs, semantics = problem.known_costs, problem.semantics
-        check, scale_s = MemoryCheck(costs, semantics), self.options.memory_penalty / GB
+        check = MemoryCheck(costs, semantics)
+        scale_s = self.options.memory_penalty / GB
 
         def penalised(plan: Plan) -> float:
             if not problem.is_legal(plan.placement):

@@ -128,12 +128,14 @@ class StepwisePolicy(Policy):
     network: StepwiseNetwork
 
     def __init__(self, network: StepwiseNetwork, supported: BoolArray) -> None:
-        self.network, self._supported = network, torch.from_numpy(supported.copy())
+        self.network = network
+        self._supported = torch.from_numpy(supported.copy())
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
         """``count`` plans, drawn side by side; devices that do not support a unit are no choice for it."""
-        devices, log_ps = torch.zeros((count, len(self._supported)), dtype=torch.int64), list[torch.Tensor]()
+        devices = torch.zeros((count, len(self._supported)), dtype=torch.int64)
+        log_ps = list[torch.Tensor]()
 
         def choose(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
             able = logits.masked_fill(~self._supported[units], -torch.inf)

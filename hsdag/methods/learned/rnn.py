@@ -83,10 +83,11 @@ class SequenceNetwork(StepwiseNetwork):
     ) -> None:
         """``x`` [N, F] are features, ``edges`` [2, E] producers and consumers, ``order`` [N] is topological."""
         super().__init__()
-        self._x, self._edges, self._order, self._config = x, edges, order, config
-        num, width = len(x), config.width
+        self._x, self._edges, self._order = x, edges, order
+        self._config = config
+        width = config.width
         self.features = linear(x.shape[1], width, generator)
-        self.neighbours = nn.Parameter(torch.empty(2, num, width).uniform_(-0.1, 0.1, generator=generator))
+        self.neighbours = nn.Parameter(torch.empty(2, len(x), width).uniform_(-0.1, 0.1, generator=generator))
         self.encoder = nn.LSTM(width, width, bidirectional=True)
         draw_within(self.encoder, width, generator)
         self.first = linear(2 * width, width, generator)
@@ -113,7 +114,8 @@ class SequenceNetwork(StepwiseNetwork):
     def decode(self, count: int, choose: Choose) -> None:
         """Write ``count`` devices at a time."""
         read = self.read()
-        keys, weights = self.key(read), tuple(self.decoder.parameters())
+        keys = self.key(read)
+        weights = tuple(self.decoder.parameters())
         state, cell = (each[0] for each in self._before_all(read, count))
         before = self.device[-1].expand(count, -1)
         for step in range(len(read)):
@@ -126,9 +128,11 @@ class SequenceNetwork(StepwiseNetwork):
         """All steps in one pass, where no step is given what attention found."""
         if self._config.feeds_context:
             return super().told(devices)
-        read, before = self.read(), self.device[devices[:, self._order[:-1]].t()]
+        read = self.read()
+        before = self.device[devices[:, self._order[:-1]].t()]
         before = torch.cat([self.device[-1].expand(1, len(devices), -1), before])  # [N, B, H]
-        keys, memory = self.key(read), self._before_all(read, len(devices))
+        keys = self.key(read)
+        memory = self._before_all(read, len(devices))
         given = self._given(before, read[:, None].expand(-1, len(devices), -1), before, keys, read)
         return self._logits(self.decoder(given, memory)[0], given, keys, read).transpose(0, 1), self._order
 
@@ -170,14 +174,16 @@ class RnnPlacer(LearnedPlacer[RnnConfig]):
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
         """Units by type and output, and by their costs where these are known and asked for."""
-        graph, x = problem.units.graph, tokens_of(problem, with_costs=self.options.costs)
-        edges, order = torch.tensor(np.stack([graph.edge_src, graph.edge_dst])), torch.tensor(graph.topological_order)
+        x = tokens_of(problem, with_costs=self.options.costs)
+        edges = torch.tensor(np.stack([problem.units.graph.edge_src, problem.units.graph.edge_dst]))
+        order = torch.tensor(problem.units.graph.topological_order)
         network = SequenceNetwork(x, edges, order, problem.num_devices, self.options, generator)
         return StepwisePolicy(network, problem.supported)
 
     def needed_bytes(self, problem: Problem) -> float:
         """All steps of all plans, for the gradient, and the weights; additive attention compares all pairs of units."""
-        options, num, width = self.options, problem.num_units, self.options.width
-        compared = width if options.scoring is Scoring.ADDITIVE else 0
-        of_steps = options.plans_per_update * num * (num * (3 + compared) + 25 * width)
-        return 4.0 * (of_steps + 160 * width**2)
+        o = self.options
+        num = problem.num_units
+        compared = o.width if o.scoring is Scoring.ADDITIVE else 0
+        of_steps = o.plans_per_update * num * (num * (3 + compared) + 25 * o.width)
+        return 4.0 * (of_steps + 160 * o.width**2)

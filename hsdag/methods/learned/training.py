@@ -9,6 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Buffer:
     """
 
     def __init__(self, options: TrainingOptions) -> None:
-        self._options = options
+        self.options = options
         self._seen: dict[int, None] = {}
         self._best: list[tuple[Plan, float]] = []
         self._marks: dict[str, tuple[Plan, float]] = {}
@@ -46,7 +47,7 @@ class Buffer:
     @property
     def elites(self) -> list[tuple[Plan, float]]:
         """The best distinct plans with their values, as many as are imitated; earlier ones win ties."""
-        return self._best[: self._options.elites]
+        return self._best[: self.options.elites]
 
     def add(self, plans: Sequence[Plan], scores: Sequence[Score], *, single: bool = False) -> FloatArray:
         """[B] values of evaluated plans, NaN for failures; those of ``single`` devices are references."""
@@ -76,18 +77,17 @@ class Buffer:
         if not self._marks or self._marks["worst"][1] == 0.0:
             return np.zeros(len(values))
         penalised = np.where(np.isnan(values), FAILURE_FACTOR * self._marks["worst"][1], values)
-        if self._options.reward is Reward.INVERSE:
+        if self.options.reward is Reward.INVERSE:
             return np.asarray(1.0 / penalised, dtype=np.float64)
         ratio = penalised / self._marks["reference"][1]
         scaled = {Reward.NEGATIVE: ratio, Reward.SQUARE_ROOT: np.sqrt(ratio), Reward.LOG_RATIO: np.log(ratio)}
-        return np.asarray(-scaled[self._options.reward], dtype=np.float64)
+        return np.asarray(-scaled[self.options.reward], dtype=np.float64)
 
     def state(self) -> State:
         """What ``restore`` takes over."""
-        kept = [*self._marks.values(), *self._best]
         plans = [
             [plan.placement.tolist(), None if plan.priority is None else plan.priority.tolist(), value]
-            for plan, value in kept
+            for plan, value in [*self._marks.values(), *self._best]
         ]
         return {"seen": torch.tensor(list(self._seen), dtype=torch.int64)}, {"marks": list(self._marks), "plans": plans}
 
@@ -104,7 +104,7 @@ class Buffer:
     def _keep(self, plan: Plan, value: float) -> None:
         if not any(plan == each for each, _ in self._best):
             self._best = sorted([*self._best, (plan, value)], key=lambda each: each[1])
-            del self._best[max(self._options.elites, 1) :]
+            del self._best[max(self.options.elites, 1) :]
 
 
 def _digest(plan: Plan) -> int:
@@ -125,6 +125,7 @@ NUM_RECENT = 10
 """Plans that the recent baseline is the mean of (Placeto A.7)."""
 
 
+@dataclass(eq=False)
 class Trainer:
     """Improves one policy by the plans that it draws; all randomness comes from one generator.
 
@@ -133,34 +134,29 @@ class Trainer:
     where a stored state is resumed. ``penalty`` gives values of plans that failed, NaN where it has none.
     """
 
-    def __init__(
-        self,
-        name: str,
-        policy: Policy,
-        evaluator: Evaluator,
-        options: TrainingOptions,
-        generator: torch.Generator,
-        *,
-        singles: Sequence[Plan] = (),
-        teacher: Callable[[torch.Generator], list[Rollout]] | None = None,
-        penalty: Callable[[Plan], float] | None = None,
-        is_trained: bool = False,
-    ) -> None:
-        self._name, self.policy, self._evaluator, self._options = name, policy, evaluator, options
-        self._generator, self._singles, self._is_trained = generator, singles, is_trained
-        self._teacher, self._penalty = teacher, penalty
-        self._optimiser = torch.optim.Adam(policy.network.parameters(), lr=options.learning_rate, fused=True)
-        self.buffer = Buffer(options)
+    name: str
+    policy: Policy
+    evaluator: Evaluator
+    options: TrainingOptions
+    generator: torch.Generator
+    singles: Sequence[Plan] = ()
+    teacher: Callable[[torch.Generator], list[Rollout]] | None = None
+    penalty: Callable[[Plan], float] | None = None
+    is_trained: bool = False
+
+    def __post_init__(self) -> None:
+        self._optimiser = torch.optim.Adam(self.policy.network.parameters(), lr=self.options.learning_rate, fused=True)
+        self.buffer = Buffer(self.options)
         self._recent: list[FloatArray] = []
-        self._update, self._idle_updates, self._scored_in = 0, 0, evaluator.version
+        self._update, self._idle_updates = 0, 0
+        self._scored_in = self.evaluator.version
         self._num_rewards, self._mean_reward = 0, 0.0
         self._until = np.inf
         self._step_share = 0.0
 
     def _rate(self, first: float, last: float) -> float:
         """A rate that changes linearly over the updates where their number is given, else over the budget."""
-        updates = self._options.updates
-        progress = self._update / updates if updates else self._evaluator.progress
+        progress = self._update / self.options.updates if self.options.updates else self.evaluator.progress
         return first + (last - first) * min(progress, 1.0)
 
     def run(self, checkpoint: Checkpoint | None = None, until: float = np.inf) -> None:
@@ -169,32 +165,33 @@ class Trainer:
         The evaluator keeps what is found. Goes on from ``checkpoint`` where it holds a state. Raises SearchStopped when
         the evaluator does.
         """
-        self._until, patience = until, self._options.patience
+        self._until = until
+        patience = self.options.patience
         saved_s = -np.inf
         if not self._resume(checkpoint):
             self.begin()
             self._save(checkpoint)
-        most = np.inf if self._options.updates is None else self._options.updates
-        while self._update < most and self._evaluator.progress < until and not 0 < patience <= self._idle_updates:
+        most = np.inf if self.options.updates is None else self.options.updates
+        while self._update < most and self.evaluator.progress < until and not 0 < patience <= self._idle_updates:
             self.update()
-            if not self._evaluator.is_cheap or time.monotonic() - saved_s > SAVE_EVERY_S:
+            if not self.evaluator.is_cheap or time.monotonic() - saved_s > SAVE_EVERY_S:
                 self._save(checkpoint)
                 saved_s = time.monotonic()
         self._save(checkpoint)
 
     def begin(self) -> None:
         """Have the plans of single devices evaluated, if asked, and what a trained policy answers at once."""
-        if self._options.single_devices_first and self._singles:
-            self._evaluate(self._singles, single=True)
-        if self._is_trained:
-            draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self._generator)
-            self._evaluate([rollout.plan for rollout in (self.policy.best(self._generator), *draws)])
+        if self.options.single_devices_first and self.singles:
+            self._evaluate(self.singles, single=True)
+        if self.is_trained:
+            draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self.generator)
+            self._evaluate([rollout.plan for rollout in (self.policy.best(self.generator), *draws)])
 
     def update(self) -> None:
         """One update: of the first ones, those that imitate the teacher; else from plans that are drawn."""
-        if self._teacher is not None and self._update < self._options.teacher_updates:
-            self._evaluator.check()
-            self._step([(self._teacher(self._generator), None)])
+        if self.teacher is not None and self._update < self.options.teacher_updates:
+            self.evaluator.check()
+            self._step([(self.teacher(self.generator), None)])
         else:
             self._learn_from_draws()
         self._update += 1
@@ -202,28 +199,26 @@ class Trainer:
     def _learn_from_draws(self) -> None:
         """Draw plans, have them evaluated, and learn from them and from elites."""
         before = len(self.buffer)
-        options = self._options
         rollouts = self._drawn()
         values = self._evaluate([rollout.plan for rollout in rollouts])
         advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)
-        if options.greedy_every and self._update % options.greedy_every == 0:
-            self._evaluate([self.policy.best(self._generator).plan])
+        if self.options.greedy_every and self._update % self.options.greedy_every == 0:
+            self._evaluate([self.policy.best(self.generator).plan])
         kept = self._extremes(advantages)
         groups: list[tuple[Sequence[Rollout], torch.Tensor | None]] = [([rollouts[b] for b in kept], advantages[kept])]
         if self.buffer.elites:
-            imitated = self.policy.replay([plan for plan, _ in self.buffer.elites], self._generator)
-            groups.append((imitated, None))
+            groups.append((self.policy.replay([plan for plan, _ in self.buffer.elites], self.generator), None))
         self._idle_updates = 0 if len(self.buffer) > before else self._idle_updates + 1
-        for _ in range(options.epochs):
-            self._evaluator.check()
-            begin = self._evaluator.progress
+        for _ in range(self.options.epochs):
+            self.evaluator.check()
+            begin = self.evaluator.progress
             if begin + self._step_share < self._until:  # else no draw is left that would gain from it
                 self._step(groups)
-                self._step_share = self._evaluator.progress - begin
+                self._step_share = self.evaluator.progress - begin
 
     def _extremes(self, advantages: torch.Tensor) -> list[int]:
         """The plans to learn from, by advantages [B] or [B, T]: the best and the worst, or all."""
-        most = self._options.kept_per_update
+        most = self.options.kept_per_update
         if most is None or most >= len(advantages):
             return list(range(len(advantages)))
         by_advantage = advantages.reshape(len(advantages), -1).mean(dim=1).argsort(stable=True).tolist()
@@ -232,11 +227,13 @@ class Trainer:
     @torch.no_grad()
     def _drawn(self) -> list[Rollout]:
         """Plans to evaluate; those that repeat plans are drawn again, at rising temperatures."""
-        options, chosen, found = self._options, set[Plan](), list[Rollout]()
+        options = self.options
+        chosen = set[Plan]()
+        found = list[Rollout]()
         count = max(options.plans_per_update, int(options.growth * len(self.buffer)))
         share = self._rate(options.exploration, 0.0)
         for attempt in range(options.resample_tries):
-            draws = self.policy.draw(count - len(found), Exploring(share, HEAT**attempt), self._generator)
+            draws = self.policy.draw(count - len(found), Exploring(share, HEAT**attempt), self.generator)
             is_last = attempt + 1 == options.resample_tries
             for draw in draws:
                 if is_last or (draw.plan not in self.buffer and draw.plan not in chosen):
@@ -248,10 +245,10 @@ class Trainer:
 
     def _evaluate(self, plans: Sequence[Plan], *, single: bool = False) -> FloatArray:
         """[B] values of plans, NaN for failures."""
-        scores = self._evaluator.evaluate(plans)
-        if self._evaluator.version != self._scored_in:
-            self._scored_in = self._evaluator.version
-            self.buffer.rescore(self._evaluator)
+        scores = self.evaluator.evaluate(plans)
+        if self.evaluator.version != self._scored_in:
+            self._scored_in = self.evaluator.version
+            self.buffer.rescore(self.evaluator)
         return self.buffer.add(plans, scores, single=single)
 
     def advantages(self, values: FloatArray, rollouts: Sequence[Rollout]) -> FloatArray:
@@ -259,9 +256,9 @@ class Trainer:
 
         [B, T] weights of steps where rollouts have trails of T plans: the reward of the plan less that of the step's.
         """
-        options, rewards = self._options, self._rewards([rollout.plan for rollout in rollouts], values)
-        trail = [plan for rollout in rollouts for plan in rollout.trail]
-        if trail:
+        options = self.options
+        rewards = self._rewards([rollout.plan for rollout in rollouts], values)
+        if trail := [plan for rollout in rollouts for plan in rollout.trail]:
             rewards = rewards[:, None] - self._rewards(trail, self._evaluate(trail)).reshape(len(rollouts), -1)
         if options.baseline is Baseline.RANKS:
             from scipy.stats import rankdata  # not at the top: it takes long to load
@@ -276,22 +273,23 @@ class Trainer:
 
     def _rewards(self, plans: Sequence[Plan], values: FloatArray) -> FloatArray:
         """[B] rewards of plans; those that failed have the value that the penalty gives, if any."""
-        if self._penalty is not None:
+        if self.penalty is not None:
             pairs = zip(plans, values, strict=True)
-            values = np.array([self._penalty(plan) if np.isnan(value) else value for plan, value in pairs])
+            values = np.array([self.penalty(plan) if np.isnan(value) else value for plan, value in pairs])
         return self.buffer.rewards(values)
 
     def _baseline(self, rewards: FloatArray) -> FloatArray | float:
         """What is subtracted from rewards [B] or [B, T]: a number, or one for every step."""
-        kind, mean = self._options.baseline, np.asarray(rewards.mean(axis=0), dtype=np.float64)
-        if kind in IN_UNIT_SCALE:
+        mean = np.asarray(rewards.mean(axis=0), dtype=np.float64)
+        if self.options.baseline in IN_UNIT_SCALE:
             return mean
-        if kind is Baseline.RUNNING:
-            known, total = self._num_rewards, self._num_rewards * self._mean_reward + float(rewards.sum())
-            baseline = self._mean_reward if known else float(rewards.mean())
-            self._num_rewards, self._mean_reward = known + rewards.size, total / (known + rewards.size)
+        if self.options.baseline is Baseline.RUNNING:
+            baseline = self._mean_reward if self._num_rewards else float(rewards.mean())
+            total = self._num_rewards * self._mean_reward + float(rewards.sum())
+            self._num_rewards += rewards.size
+            self._mean_reward = total / self._num_rewards
             return baseline
-        if kind is Baseline.RECENT:
+        if self.options.baseline is Baseline.RECENT:
             recent = np.mean(self._recent, axis=0) if self._recent else mean
             self._recent = [*self._recent, *rewards][-NUM_RECENT:]
             return np.asarray(recent, dtype=np.float64)
@@ -300,12 +298,12 @@ class Trainer:
     def _step(self, groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]]) -> None:
         """One step of Adam on rollouts and their advantages; those without any are imitated."""
         for parameters in self._optimiser.param_groups:
-            parameters["lr"] = self._rate(self._options.learning_rate, self._options.last_learning_rate)
+            parameters["lr"] = self._rate(self.options.learning_rate, self.options.last_learning_rate)
         self._optimiser.zero_grad(set_to_none=True)
         loss = torch.stack([self.loss(rollouts, advantages) for rollouts, advantages in groups]).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        if self._options.max_grad_norm:
-            torch.nn.utils.clip_grad_norm_(self.policy.network.parameters(), self._options.max_grad_norm)
+        if self.options.max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(self.policy.network.parameters(), self.options.max_grad_norm)
         self._optimiser.step()
 
     def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None) -> torch.Tensor:
@@ -314,15 +312,14 @@ class Trainer:
         With ``clip``, importance weights relative to the distribution that was drawn from replace log-probabilities
         (Schulman et al. 2017, eq. 7). Without advantages, decisions are imitated (DOPPLER, eq. 9).
         """
-        options = self._options
+        options = self.options
         now = self.policy.likelihood(rollouts)
         if advantages is None:
             return -options.imitation_weight * now.log_p.mean()
         weights = advantages.flatten()[now.owner]
         if options.clip:
             ratio = torch.exp((now.log_p - now.drawn).clamp(-5.0, 5.0))
-            clipped = ratio.clamp(1.0 - options.clip, 1.0 + options.clip)
-            gain = torch.minimum(ratio * weights, clipped * weights)
+            gain = torch.minimum(ratio * weights, ratio.clamp(1.0 - options.clip, 1.0 + options.clip) * weights)
             gain = torch.maximum(gain, RATIO_LIMIT * weights.clamp(max=0.0))
         else:
             gain = now.log_p * weights
@@ -345,7 +342,7 @@ class Trainer:
             "recent": np.array(self._recent).tolist(),
         }
         checkpoint.save(
-            {**tensors, "generator": self._generator.get_state()}, described(self._name, self._options.as_dict()) | own
+            {**tensors, "generator": self.generator.get_state()}, described(self.name, self.options.as_dict()) | own
         )
 
     def _resume(self, checkpoint: Checkpoint | None) -> bool:
@@ -354,7 +351,7 @@ class Trainer:
         if stored is None:
             return False
         tensors, state = stored
-        check_same(described(self._name, self._options.as_dict()), state)
+        check_same(described(self.name, self.options.as_dict()), state)
         weights = {k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")}
         self.policy.network.load_state_dict(weights)
         moments: dict[int, dict[str, torch.Tensor]] = {}
@@ -363,7 +360,7 @@ class Trainer:
                 _, i, moment = name.split(".")
                 moments.setdefault(int(i), {})[moment] = tensor.clone()
         self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})
-        self._generator.set_state(tensors["generator"])
+        self.generator.set_state(tensors["generator"])
         self.buffer.restore(tensors, state["buffer"])
         self._update, self._idle_updates = state["update"], state["idle_updates"]
         self._num_rewards, self._mean_reward = state["num_rewards"], state["mean_reward"]
@@ -388,8 +385,7 @@ def check_same(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
     if stored.get("states") != STATES:
         raise SearchError("the stored state is that of another version of hsdag; start anew")
     before, now = stored["config"], wanted["config"]
-    changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
-    if changed:
+    if changed := sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k)):
         raise SearchError(
             f"the stored state was made with other options of {method} ({', '.join(changed)}); "
             "resume with the same ones or start anew"

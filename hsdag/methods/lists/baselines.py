@@ -77,7 +77,8 @@ class RandomPlacer(Placer[NoOptions]):
     needs_costs = False
 
     def _search(self, incumbent: Incumbent) -> Status:
-        problem, drawn = incumbent.problem, 0
+        problem = incumbent.problem
+        drawn = 0
         rng = np.random.default_rng(incumbent.limits.seed)
         count = DRAWN_AT_ONCE if incumbent.is_cheap else 1
         most = MOST_REPEATS * float(np.prod(problem.supported.sum(axis=1), dtype=np.float64))

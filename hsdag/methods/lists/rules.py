@@ -143,8 +143,7 @@ class RulesPlacer(ListPlacer[RulesOptions]):
         yield from (scheduler.plan(rule) for rule in rules)
         steps = len(rules) * problem.num_units * problem.num_devices
         steps *= REPAIRING if np.isfinite(problem.known_costs.memory_bytes).any() else 1
-        rounds = self.options.rounds or min(max(STEPS_AT_ONCE // steps, 1), MOST_ROUNDS)
-        for _ in range(1, rounds):
+        for _ in range(1, self.options.rounds or min(max(STEPS_AT_ONCE // steps, 1), MOST_ROUNDS)):
             for rule in changed(rules, self.options.spread, rng):
                 yield scheduler.plan(rule, rng)
 
@@ -179,7 +178,8 @@ class RuleScheduler:
         score = self._x @ of_op
         device_order = np.arange(d)
         if luck is not None:
-            score, device_order = score * luck.uniform(1 - LUCK, 1 + LUCK, n), luck.permutation(d)
+            score = score * luck.uniform(1 - LUCK, 1 + LUCK, n)
+            device_order = luck.permutation(d)
         rule = Rule(
             score,
             np.ascontiguousarray(moment),
@@ -275,7 +275,8 @@ def _way_by_consumers(t: Tables, rule: Rule, s: ListState, w: Outlook, v: int, d
     """
     longest_s = end_s
     for k in range(t.out_first[v], t.out_first[v + 1]):
-        u, least_s = t.out_op[k], np.inf
+        u = t.out_op[k]
+        least_s = np.inf
         for other in range(len(s.free_s)):
             sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
             start_s = max(max(w.ready_s[u, other], end_s + sent_s), s.free_s[other])
@@ -364,7 +365,8 @@ def fill_tails(t: Tables, tail_s: FloatArray) -> None:
         for d in range(tail_s.shape[1]):
             longest_s = 0.0
             for k in range(t.out_first[v], t.out_first[v + 1]):
-                u, least_s = t.out_op[k], np.inf
+                u = t.out_op[k]
+                least_s = np.inf
                 for other in range(tail_s.shape[1]):
                     sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
                     least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])

@@ -33,8 +33,7 @@ class ListSchedule:
     @property
     def priority(self) -> IntArray:
         """[N] the place of each op by start, then end, then sequence."""
-        turn = inverse_of(self.sequence)
-        return inverse_of(np.lexsort((turn, self.end_s, self.start_s)))
+        return inverse_of(np.lexsort((inverse_of(self.sequence), self.end_s, self.start_s)))
 
 
 class ListState(NamedTuple):
@@ -210,7 +209,8 @@ def _place(
         d = device_order[i]
         if t.time_s[v, d] == np.inf or (pin >= 0 and d != pin) or (limited and not has_room(t, s, v, d)):
             continue
-        ready_s, gap = arrival_s(t, v, d, s.device, s.end_s), -1
+        ready_s = arrival_s(t, v, d, s.device, s.end_s)
+        gap = -1
         start_s = max(ready_s, s.free_s[d])
         if insertion:
             start_s, gap = earliest(idle, d, ready_s, t.time_s[v, d], t.op_overhead_s)
@@ -296,8 +296,7 @@ def offer(t: Tables, s: ListState, w: Outlook, v: int, count: int) -> int:
 def look(t: Tables, s: ListState, w: Outlook, v: int) -> None:
     """Gather what devices hold of v's inputs and of their memory."""
     received = 0.0
-    for d in range(len(s.free_s)):
-        w.input_share[d] = w.sent_s[d] = 0.0
+    w.input_share[:] = w.sent_s[:] = 0.0
     for k in range(t.in_first[v], t.in_first[v + 1]):
         home = s.device[t.in_op[k]]
         received += t.in_bytes[k]
@@ -313,13 +312,12 @@ def look(t: Tables, s: ListState, w: Outlook, v: int) -> None:
 @inlined
 def permit(t: Tables, w: Outlook, v: int, most_memory: float, able: BoolArray) -> None:
     """Mark the devices that support v and have room for it; where none has, the one that v would overfill least."""
-    roomiest, is_able = -1, False
+    roomiest = -1
     for d in range(len(able)):
         able[d] = t.time_s[v, d] < np.inf and w.memory[d] <= most_memory
-        is_able = is_able or able[d]
         if t.time_s[v, d] < np.inf and (roomiest < 0 or w.memory[d] < w.memory[roomiest]):
             roomiest = d
-    if not is_able:
+    if not able.any():
         able[roomiest] = True
 
 

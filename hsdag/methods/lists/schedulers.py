@@ -111,7 +111,8 @@ class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
         """``num_runs`` plans; the same seed gives the same ones."""
-        costs, spread = problem.known_costs, self.options.spread
+        costs = problem.known_costs
+        spread = self.options.spread
         tables = tables_of(costs)
         level_s = levels_of(tables).upward_s
         rng = np.random.default_rng(seed)
@@ -148,7 +149,8 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
         """One placement."""
         costs = problem.known_costs
         tables = tables_of(costs)
-        device, held = np.full(costs.num_ops, -1, dtype=np.int64), np.zeros(costs.num_devices)
+        device = np.full(costs.num_ops, -1, dtype=np.int64)
+        held = np.zeros(costs.num_devices)
         for shards in shard_groups(costs):
             for first in range(0, len(shards), costs.num_devices):
                 ops = shards[first : first + costs.num_devices]

@@ -70,7 +70,8 @@ class Annealing(AbstractContextManager["Annealing"]):
     def __init__(self, incumbent: Incumbent, sources: Sequence[Source]) -> None:
         problem = incumbent.problem
         seeds = np.random.SeedSequence(incumbent.limits.seed).generate_state
-        self._incumbent, self._sources = incumbent, tuple(sources)
+        self._incumbent = incumbent
+        self._sources = tuple(sources)
         each = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
         self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in each]
         self._values = [source.values(problem) for source in sources]
@@ -109,16 +110,14 @@ class Annealing(AbstractContextManager["Annealing"]):
 
     def run(self, heats: Sequence[Heat], num: int) -> None:
         """Let every chain make ``num`` proposals, and report the best plans. Raises SearchStopped in between."""
-        num = int(min(num, self._incumbent.evaluations_left // len(self.chains)))
-        if num < 1:
+        if (num := int(min(num, self._incumbent.evaluations_left // len(self.chains)))) < 1:
             raise SearchStopped
         for chain, (first, last) in zip(self.chains, heats, strict=True):
             chain.state["temperature"] = first
             chain.state["cooling"] = (last / first) ** (1.0 / num) if first > 0 else 1.0
         before = self._num_proposals
         tasks = [self._pool.submit(self._run_chain, i, num) for i in range(len(self.chains))]
-        limits = self._incumbent.limits
-        is_timed = np.isfinite(limits.seconds) and not np.isfinite(self._incumbent.evaluations_left)
+        is_timed = np.isfinite(self._incumbent.limits.seconds) and not np.isfinite(self._incumbent.evaluations_left)
         try:
             waiting = set(tasks)
             while waiting:
@@ -144,7 +143,8 @@ class Annealing(AbstractContextManager["Annealing"]):
         size = 1
         end = int(chain.state["num_proposals"][0]) + num
         while (left := end - int(chain.state["num_proposals"][0])) > 0 and not self._stop.is_set():
-            best, begin_s = float(chain.state["best"][0]), time.monotonic()
+            best = float(chain.state["best"][0])
+            begin_s = time.monotonic()
             self._values[i].propose(chain, min(size, left))
             if chain.state["best"][0] < best:
                 self._found[i] = self._best_plan(i)
@@ -164,8 +164,7 @@ class Annealing(AbstractContextManager["Annealing"]):
         if self._sources[i].has_pins and isinstance(values, Scheduled):
             schedule(values.lists, device, rank)
             device, rank = values.lists.device, values.lists.rank
-        order = places_of(rank) if self._sources[i].takes_order else None
-        return Plan(device, order)
+        return Plan(device, places_of(rank) if self._sources[i].takes_order else None)
 
 
 SIMULATED = (LATENCY, THROUGHPUT)
@@ -200,7 +199,8 @@ class LocalPlacer(Placer[O]):
         """Single proposals in a row without a better plan after which the search ends."""
 
     def _search(self, incumbent: Incumbent) -> Status:
-        problem, takes_order = incumbent.problem, incumbent.takes_order and self.gives_order
+        problem = incumbent.problem
+        takes_order = incumbent.takes_order and self.gives_order
         starts = list(incumbent.limits.known) or self.starts(incumbent)
         incumbent.evaluate(starts)
         share = shares_of(problem, self.moves, takes_order=takes_order)
@@ -227,8 +227,10 @@ class LocalPlacer(Placer[O]):
 
     def _step_by_step(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> None:
         """One chain, whose every proposal is evaluated."""
-        chain, idle = chain_for(incumbent.problem, share, incumbent.limits.seed), 0
-        rng, best, value = np.random.default_rng(incumbent.limits.seed), incumbent.best, incumbent.best_score
+        chain = chain_for(incumbent.problem, share, incumbent.limits.seed)
+        idle = 0
+        rng = np.random.default_rng(incumbent.limits.seed)
+        best, value = incumbent.best, incumbent.best_score
         if best is None:
             return
         chain.device[:], chain.rank[:] = placed_and_ranked(incumbent, best)

@@ -54,13 +54,13 @@ def beam_plans(costs: ScheduleProblem, seconds: float, most: float, check: Calla
     counts beside it. An op that takes no time and reads nothing is where its first reader is. ``check`` is called in
     between. Raises GaveUp where too many ops are open at once.
     """
-    began_s, growth = time.monotonic(), Growth.of(costs)
+    began_s = time.monotonic()
+    growth = Growth.of(costs)
     most = max(min(WIDEST, MOST_PLACED // costs.num_ops, most), 1)
     width = int(min(NARROW, most))
     yield grown(growth, width, check)
     took_s = max(time.monotonic() - began_s, 1e-9)
-    wider = int(min(most, SHARE * (seconds - took_s) / took_s * width))
-    if wider > width:
+    if (wider := int(min(most, SHARE * (seconds - took_s) / took_s * width))) > width:
         yield grown(growth, wider, check)
 
 
@@ -81,8 +81,10 @@ class Growth(NamedTuple):
     @staticmethod
     def of(costs: ScheduleProblem) -> Growth:
         """That of a problem."""
-        tables, base, num = tables_of(costs), lists_of(costs), costs.num_ops
-        level_s, (load_s, price) = levels_of(tables).static_s, shared_load(costs)
+        tables, base = tables_of(costs), lists_of(costs)
+        num = costs.num_ops
+        level_s = levels_of(tables).static_s
+        load_s, price = shared_load(costs)
         place = inverse_of(np.lexsort((inverse_of(costs.topological_order), -level_s)))
         first_reader = np.full(num, num)
         np.minimum.at(first_reader, costs.edge_src, place[costs.edge_dst])
@@ -91,8 +93,7 @@ class Growth(NamedTuple):
         kept = np.flatnonzero(home[costs.edge_src] != costs.edge_dst)
         kept = kept[np.argsort(home[costs.edge_src[kept]], kind="stable")]
         edges = np.stack([home[costs.edge_src[kept]], costs.edge_dst[kept]])
-        links = base.latency_s, base.s_per_byte, base.sent_s, base.begun_s
-        lists = lists_for(base.time_s, edges, costs.edge_bytes[kept], *links)
+        lists = lists_for(base.time_s, edges, costs.edge_bytes[kept], base.latency_s, base.s_per_byte)
         due = np.cumsum(~is_idle[inverse_of(place)])[place] - 1
         sources = np.flatnonzero((lists.num_inputs == 0) & ~is_idle)
         sources = sources[np.argsort(due[sources])]
@@ -144,7 +145,7 @@ class Beam(NamedTuple):
     @staticmethod
     def of(growth: Growth, width: int) -> Beam:
         """One state in which nothing is placed."""
-        num_devices, size = len(growth.price), 2 * width
+        size = 2 * width
         turns = int((growth.home == np.arange(len(growth.home))).sum()), width
         return Beam(
             state=np.arange(width),
@@ -152,17 +153,17 @@ class Beam(NamedTuple):
             spare=np.append(np.arange(1, size), 0),
             number=np.array([1, 0, 0, 0, size - 1]),
             num_children=np.zeros(width, dtype=np.int64),
-            candidates=np.zeros(width * MOST_OPEN * num_devices, ENTRY),
+            candidates=np.zeros(width * MOST_OPEN * len(growth.price), ENTRY),
             chosen=np.zeros(width, ENTRY),
             chosen_mark=np.zeros(width, dtype=np.uint64),
-            free_s=np.zeros((size, num_devices)),
+            free_s=np.zeros((size, len(growth.price))),
             worth=np.zeros(size),
             mark=np.zeros(size, dtype=np.uint64),
             num_ready=np.zeros(size, dtype=np.int64),
             num_open=np.zeros(size, dtype=np.int64),
             op=np.zeros((size, MOST_OPEN), dtype=np.int64),
             waiting=np.zeros((size, MOST_OPEN), dtype=np.int64),
-            arrival_s=np.zeros((size, MOST_OPEN, num_devices)),
+            arrival_s=np.zeros((size, MOST_OPEN, len(growth.price))),
             choice=np.empty(turns, dtype=np.int32),
             parent=np.empty(turns, dtype=np.int16),
         )
@@ -171,18 +172,19 @@ class Beam(NamedTuple):
 def grown(growth: Growth, width: int, check: Callable[[], object]) -> Plan:
     """The plan that a beam of so many states ends with; see ``beam_plans``."""
     beam = Beam.of(growth, width)
-    num, turns, step = len(growth.home), len(beam.choice), max(SLICE // width, 1)
-    for begin in range(0, turns, step):
+    step = max(SLICE // width, 1)
+    for begin in range(0, len(beam.choice), step):
         check()
-        end = min(begin + step, turns)
+        end = min(begin + step, len(beam.choice))
         run(grow, float(width * (end - begin) * len(growth.price)), growth, beam, begin, end)
         if beam.number[Count.STATES] == 0:
             raise GaveUp(f"more than {MOST_OPEN} ops would wait for inputs at once")
     k = int(np.argmin(beam.free_s[beam.state[: beam.number[Count.STATES]]].max(axis=1)))
-    device, turn = np.zeros(num, dtype=np.int64), np.full(num, -1)
-    for i in range(turns - 1, -1, -1):
-        where, v = divmod(int(beam.choice[i, k]), num)
-        device[v], turn[v], k = where, i, int(beam.parent[i, k])
+    device, turn = np.zeros(len(growth.home), dtype=np.int64), np.full(len(growth.home), -1)
+    for i in range(len(beam.choice) - 1, -1, -1):
+        where, v = divmod(int(beam.choice[i, k]), len(growth.home))
+        device[v], turn[v] = where, i
+        k = int(beam.parent[i, k])
     return Plan(device[growth.home], inverse_of(np.argsort(turn, kind="stable")))
 
 
@@ -220,8 +222,7 @@ def _open(g: Growth, b: Beam, s: int, v: int) -> None:
     i = b.num_open[s]
     b.num_open[s] += 1
     b.op[s, i], b.waiting[s, i] = v, g.lists.num_inputs[v]
-    for d in range(len(g.price)):
-        b.arrival_s[s, i, d] = 0.0
+    b.arrival_s[s, i, :] = 0.0
 
 
 @inner
@@ -236,24 +237,25 @@ def _exchange(b: Beam, s: int, i: int, j: int) -> None:
 @inlined
 def _offer(g: Growth, b: Beam) -> None:
     """Make the heap of all that states can do next, by the value of what that leads to."""
-    num_devices, size = len(g.price), ZERO
+    size = ZERO
     for k in range(b.number[Count.STATES]):
-        s, first_s, starts_s = b.state[k], np.inf, 0.0
+        s = b.state[k]
+        first_s, starts_s = np.inf, 0.0
         for i in range(b.num_ready[s]):
             start_s = np.inf
-            for d in range(num_devices):
+            for d in range(len(g.price)):
                 if g.lists.time_s[b.op[s, i], d] < np.inf:
                     start_s = min(start_s, max(b.free_s[s, d], b.arrival_s[s, i, d]))
             first_s, starts_s = min(first_s, start_s), starts_s + start_s
         until_s = URGENCY * (starts_s - b.num_ready[s] * first_s)
-        for d in range(num_devices):
+        for d in range(len(g.price)):
             until_s += g.price[d] * max(b.free_s[s, d], first_s)
         for i in range(b.num_ready[s]):
             u = b.op[s, i]
-            for d in range(num_devices):
+            for d in range(len(g.price)):
                 if g.lists.time_s[u, d] < np.inf and max(b.free_s[s, d], b.arrival_s[s, i, d]) == first_s:
                     value = until_s + g.price[d] * g.lists.time_s[u, d] - b.worth[s] - g.worth[u]
-                    push(b.candidates, ZERO, size, value, (k * MOST_OPEN + i) * num_devices + d)
+                    push(b.candidates, ZERO, size, value, (k * MOST_OPEN + i) * len(g.price) + d)
                     size += 1
     b.number[Count.CANDIDATES] = size
 
@@ -261,17 +263,16 @@ def _offer(g: Growth, b: Beam) -> None:
 @inlined
 def _choose(g: Growth, b: Beam) -> None:
     """Take the best candidates off the heap, as many as there may be states, and none twice."""
-    num_devices, size = len(g.price), b.number[Count.CANDIDATES]
+    size = b.number[Count.CANDIDATES]
     num = 0
-    for k in range(b.number[Count.STATES]):
-        b.num_children[k] = 0
+    b.num_children[:] = 0
     while size > 0 and num < len(b.state):
         value = b.candidates[0].value
         key = pop(b.candidates, ZERO, size)
         size -= 1
-        k = key // (MOST_OPEN * num_devices)
+        k = key // (MOST_OPEN * len(g.price))
         s = b.state[k]
-        u = b.op[s, key // num_devices % MOST_OPEN]
+        u = b.op[s, key // len(g.price) % MOST_OPEN]
         mark = b.mark[s] ^ g.mark[u]
         is_new = (
             b.num_children[k] < MOST_CHILDREN and b.num_open[s] + g.lists.first[u + 1] - g.lists.first[u] <= MOST_OPEN
@@ -289,7 +290,6 @@ def _choose(g: Growth, b: Beam) -> None:
 @inlined
 def _follow(g: Growth, b: Beam, turn: int) -> None:
     """Have the chosen states take the place of those that they come from, or of none."""
-    num_devices = len(g.price)
     num, num_spare = b.number[Count.CHOSEN], b.number[Count.SPARE]
     for k in range(b.number[Count.STATES]):
         if b.num_children[k] == 0:
@@ -297,7 +297,7 @@ def _follow(g: Growth, b: Beam, turn: int) -> None:
             num_spare += 1
     for c in range(num):
         key = b.chosen[c].key
-        k, i, d = key // (MOST_OPEN * num_devices), key // num_devices % MOST_OPEN, key % num_devices
+        k, i, d = key // (MOST_OPEN * len(g.price)), key // len(g.price) % MOST_OPEN, key % len(g.price)
         s = b.state[k]
         b.num_children[k] -= 1
         if b.num_children[k] > 0:

@@ -65,8 +65,7 @@ def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool 
     graph, supported = problem.units.graph, problem.supported
     if has_pins:
         supported = np.pad(supported, ((0, 0), (0, 1)), constant_values=True)
-    edges = np.stack([graph.edge_src, graph.edge_dst])
-    return chain_of(supported, edges, graph.topological_order, share, seed)
+    return chain_of(supported, np.stack([graph.edge_src, graph.edge_dst]), graph.topological_order, share, seed)
 
 
 def chain_of(supported: BoolArray, edges: IntArray, order: IntArray, share: FloatArray, seed: int) -> Chain:
@@ -153,16 +152,6 @@ def restore(c: Chain) -> None:
         c.rank[u] = c.old_rank[k]
 
 
-@inner
-def note_best(c: Chain) -> None:
-    """The plan is the best so far."""
-    c.state[0].best = c.state[0].value
-    c.state[0].gained_at = c.state[0].num_proposals
-    for u in range(len(c.device)):
-        c.best_device[u] = c.device[u]
-        c.best_rank[u] = c.rank[u]
-
-
 LONGEST_STRETCH = 0.5
 """Share of all units that one move may put on one device."""
 FARTHEST = 0.05
@@ -198,7 +187,8 @@ def shares_of(problem: Problem, often: Mapping[Move, float], *, takes_order: boo
 @inner
 def draw_move(c: Chain) -> None:
     """Change the plan by a move of a kind drawn by the chain's shares."""
-    at, kind = uniform(c), 0
+    at = uniform(c)
+    kind = 0
     while at >= c.share[kind]:
         kind += 1
     if kind == Move.SHIFT or kind == Move.BESIDE or kind == Move.TURN:
@@ -244,10 +234,10 @@ def _move_cluster(c: Chain, u: int) -> None:
 @inlined
 def _move_stretch(c: Chain) -> None:
     """All of a stretch goes to one device."""
-    num, device = len(c.order), below(c, c.able.shape[1])
-    length = 1 + int(np.exp(uniform(c) * np.log(max(1.0, LONGEST_STRETCH * num))))
-    first = below(c, num + length - 1) - length + 1
-    for i in range(max(first, 0), min(first + length, num)):
+    device = below(c, c.able.shape[1])
+    length = 1 + int(np.exp(uniform(c) * np.log(max(1.0, LONGEST_STRETCH * len(c.order)))))
+    first = below(c, len(c.order) + length - 1) - length + 1
+    for i in range(max(first, 0), min(first + length, len(c.order))):
         change(c, c.order[i], device, c.rank[c.order[i]])
 
 
@@ -318,5 +308,9 @@ def is_kept(c: Chain, value: float, limit: float) -> bool:
         return False
     c.state[0].value = value
     if value < c.state[0].best and c.state[0].excess == 0.0:
-        note_best(c)
+        c.state[0].best = value
+        c.state[0].gained_at = c.state[0].num_proposals
+        for u in range(len(c.device)):
+            c.best_device[u] = c.device[u]
+            c.best_rank[u] = c.rank[u]
     return True

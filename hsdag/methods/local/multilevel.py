@@ -67,19 +67,18 @@ class MultilevelPlacer(Placer[MultilevelOptions]):
         problem, costs, limits = incumbent.problem, incumbent.costs, incumbent.limits
         incumbent.evaluate(list(limits.known) or list(HeftPlacer().proposals(problem, 0)))
         coarse = tied(costs, contracted(costs, self.edges(costs)), problem)
-        left = incumbent.evaluations_left
-        kept = (1 - COARSE) * left if np.isfinite(left) else 0.0
+        kept = (1 - COARSE) * incumbent.evaluations_left if np.isfinite(incumbent.evaluations_left) else 0.0
         expanded = Expanded(incumbent, coarse.units.partition.labels, kept)
-        seconds, began_s, best = COARSE * incumbent.left_s, incumbent.elapsed_s, incumbent.best_score
+        seconds = COARSE * incumbent.left_s
+        began_s, best = incumbent.elapsed_s, incumbent.best_score
         with suppress(GaveUp):
-            most = expanded.evaluations_left
-            known = tuple(beam_plans(coarse.known_costs, BEAM * seconds, most, incumbent.check))
+            known = tuple(beam_plans(coarse.known_costs, BEAM * seconds, expanded.evaluations_left, incumbent.check))
             if min(score.value for score in expanded.evaluate(known)) <= WORTH * best:
                 seconds -= incumbent.elapsed_s - began_s
                 WindowsPlacer().search(coarse, expanded, replace(limits, seconds=seconds, known=known))
         if incumbent.best is not None:
-            fine = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,))
-            WindowsPlacer().search(problem, incumbent, fine)
+            limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,))
+            WindowsPlacer().search(problem, incumbent, limits)
         return Status.FEASIBLE
 
     def edges(self, costs: ScheduleProblem) -> IntArray:
@@ -94,9 +93,9 @@ class MultilevelPlacer(Placer[MultilevelOptions]):
 
 def joinable(costs: ScheduleProblem) -> BoolArray:
     """[E] whether an edge's end alone reads its begin, or begin alone is read by its end, and both share a device."""
-    num, src, dst = costs.num_ops, costs.edge_src, costs.edge_dst
-    pairs = Partition.identity(num).quotient_edges(src, dst)
-    num_readers, num_inputs = (np.bincount(ends, minlength=num) for ends in pairs)
+    src, dst = costs.edge_src, costs.edge_dst
+    pairs = Partition.identity(costs.num_ops).quotient_edges(src, dst)
+    num_readers, num_inputs = (np.bincount(ends, minlength=costs.num_ops) for ends in pairs)
     can_join = (num_readers[src] == 1) | (num_inputs[dst] == 1)
     return np.asarray(can_join & (costs.supported[src] & costs.supported[dst]).any(axis=1))
 
@@ -108,7 +107,9 @@ def contracted(costs: ScheduleProblem, edges: IntArray) -> IntArray:
     path leads from every unit by which a group is entered to every one by which it is left, and a cycle of groups
     would be one of units: there is none. Both ends of an edge have a device in common.
     """
-    group, is_free, can_join = np.arange(costs.num_ops), [True] * costs.num_ops, joinable(costs)
+    group = np.arange(costs.num_ops)
+    is_free = [True] * costs.num_ops
+    can_join = joinable(costs)
     for u, v in np.stack([costs.edge_src, costs.edge_dst], axis=1)[edges[can_join[edges]]].tolist():
         if is_free[u] and is_free[v]:
             is_free[u] = is_free[v] = False

@@ -30,8 +30,10 @@ def features_of(costs: ScheduleProblem) -> tuple[FloatArray, FloatArray]:
     """[N, F] of ops: local ones, how much longer the longest path of all is, and the number of devices; and [E, F] of
     edges: how long they take, slack to the longest path, to the last input of the consumer and to the producer's most
     urgent reader, and their share of what one receives and the other one sends."""
-    tables, src, dst, num = tables_of(costs), costs.edge_src, costs.edge_dst, costs.num_ops
-    levels, mean_s, unit_s = levels_of(tables), mean_seconds(tables), lengths_of(tables)[1]
+    tables = tables_of(costs)
+    src, dst, num = costs.edge_src, costs.edge_dst, costs.num_ops
+    levels = levels_of(tables)
+    mean_s, unit_s = mean_seconds(tables), lengths_of(tables)[1]
     up_s, down_s, sent_s = levels.upward_s, levels.downward_s, mean_transfers(tables, costs.edge_bytes)
     longest_s, sends_s, left_s = (up_s + down_s).max(), down_s[src] + mean_s[src], sent_s + up_s[dst]
     of_edge_s = longest_s - sends_s - left_s, down_s[dst] - sends_s - sent_s, up_s[src] - mean_s[src] - left_s
@@ -48,7 +50,8 @@ def probabilities_of(costs: ScheduleProblem, weights: Mapping[str, NDArray[Any]]
 
     x, of_edge = features_of(costs)
     first, *rounds, hidden, last = ((weights[f"{name}.weight"].T, weights[f"{name}.bias"]) for name in LAYERS)
-    own, src, dst = np.arange(costs.num_ops), costs.edge_src, costs.edge_dst
+    own = np.arange(costs.num_ops)
+    src, dst = costs.edge_src, costs.edge_dst
     ends = np.concatenate([own, src, dst]), np.concatenate([own, dst, src])  # both ways, and to the op itself
     scale = np.bincount(ends[0]) ** -0.5
     around = csr_array((scale[ends[0]] * scale[ends[1]], ends), shape=(costs.num_ops, costs.num_ops))

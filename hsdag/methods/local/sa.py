@@ -85,19 +85,20 @@ class SaPlacer(LocalPlacer[SaOptions]):
     }  # fmt: skip
 
     def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
-        o = self.options
         direct = Source(share, takes_order)
         if not takes_order or problem.semantics.execution is not Execution.WORK_CONSERVING:
-            return [direct] * o.num_chains
+            return [direct] * self.options.num_chains
         lists = Source(shares_of(problem, MOVES_OF_LISTS, takes_order=True), takes_order=True, has_pins=True)
-        num_lists = round(o.lists * o.num_chains)
-        return [lists] * num_lists + [direct] * (o.num_chains - num_lists)
+        num_lists = round(self.options.lists * self.options.num_chains)
+        return [lists] * num_lists + [direct] * (self.options.num_chains - num_lists)
 
     def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
-        o, num = self.options, len(chains.chains)
+        o = self.options
+        num = len(chains.chains)
         num_lists = chains.num_with_pins
         ladder = np.concatenate([_ladder(o, num_lists), _ladder(o, num - num_lists)])
-        upward_s, num_new = levels_of(tables_of(incumbent.costs)).upward_s, min(num_lists, o.restarted)
+        upward_s = levels_of(tables_of(incumbent.costs)).upward_s
+        num_new = min(num_lists, o.restarted)
         unpinned = np.full(len(upward_s), incumbent.problem.num_devices), places_of(-upward_s).astype(np.float64)
         chains.begin([unpinned] * num_lists + [None] * (num - num_lists))
         length = float(o.first_round)
@@ -107,8 +108,9 @@ class SaPlacer(LocalPlacer[SaOptions]):
             best = placed_and_ranked(incumbent, incumbent.best or start)
             first = num_lists + int(kept * (num - num_lists))
             chains.begin([unpinned] * num_new + [None] * (first - num_new) + [best] * (num - first))
-            scale, before = min(incumbent.best_score, chains.value), incumbent.best_score
-            began_s, made = incumbent.elapsed_s, length * num
+            scale = min(incumbent.best_score, chains.value)
+            before, began_s = incumbent.best_score, incumbent.elapsed_s
+            made = length * num
             chains.run([(scale * t, scale * t * o.cooling) for t in ladder], int(length))
             kept = o.kept
             chains.share_best(range(int(kept * num_lists), num_lists))
@@ -176,8 +178,7 @@ class EaPlacer(LocalPlacer[EaOptions]):
     moves = {Move.FLIPS: 1}  # noqa: RUF012 - a class variable of the base
 
     def starts(self, incumbent: Incumbent) -> list[Plan]:
-        costs = incumbent.costs
-        return [Plan(repaired(costs, fastest_devices(costs), incumbent.problem.semantics))]
+        return [Plan(repaired(incumbent.costs, fastest_devices(incumbent.costs), incumbent.problem.semantics))]
 
     def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
         chains.begin([placed_and_ranked(incumbent, start)])

@@ -50,16 +50,14 @@ class Lists(NamedTuple):
 
 def lists_of(costs: ScheduleProblem) -> Lists:
     """List schedules on ``costs`` of units."""
-    num, d = costs.time_s.shape
-    by_src, off = np.argsort(costs.edge_src, kind="stable"), ~np.eye(d, dtype=np.bool_)
+    by_src = np.argsort(costs.edge_src, kind="stable")
+    off = ~np.eye(costs.num_devices, dtype=np.bool_)
     return lists_for(
         np.where(costs.supported, costs.time_s, np.inf) + costs.op_overhead_s,
         np.stack([costs.edge_src[by_src], costs.edge_dst[by_src]]),
         costs.edge_bytes[by_src],
         np.where(off, costs.link_latency_s, 0.0),
         np.where(off, 1.0 / costs.link_bandwidth_bytes_per_s, 0.0),
-        np.zeros((num, d)),
-        np.zeros(d),
     )
 
 
@@ -69,10 +67,13 @@ def lists_for(
     size_bytes: FloatArray,
     latency_s: FloatArray,
     s_per_byte: FloatArray,
-    sent_s: FloatArray,
-    begun_s: FloatArray,
+    sent_s: FloatArray | None = None,
+    begun_s: FloatArray | None = None,
 ) -> Lists:
-    """The tables of ``Lists`` with room for a schedule; ``edges`` [2, E] are sorted by the unit that they leave."""
+    """The tables of ``Lists`` with room for a schedule; ``edges`` [2, E] are sorted by the unit that they leave.
+
+    Without ``sent_s`` and ``begun_s`` nothing is waited for.
+    """
     num, d = time_s.shape
     return Lists(
         time_s=time_s,
@@ -82,8 +83,8 @@ def lists_for(
         size_bytes=size_bytes,
         latency_s=latency_s,
         s_per_byte=s_per_byte,
-        sent_s=sent_s,
-        begun_s=begun_s,
+        sent_s=np.zeros((num, d)) if sent_s is None else sent_s,
+        begun_s=np.zeros(d) if begun_s is None else begun_s,
         arrival_s=np.zeros((num, d)),
         free_s=np.zeros(d),
         waiting=np.zeros(num, dtype=np.int64),
@@ -96,9 +97,8 @@ def lists_for(
 
 def no_lists(num_devices: int) -> Lists:
     """Lists of no units."""
-    times_s, links_s = np.zeros((2, 0, num_devices)), np.zeros((2, num_devices, num_devices))
-    edges = np.zeros((2, 0), dtype=np.int64)
-    return lists_for(times_s[0], edges, np.zeros(0), links_s[0], links_s[1], times_s[1], np.zeros(num_devices))
+    links = np.zeros((num_devices, num_devices))
+    return lists_for(np.zeros((0, num_devices)), np.zeros((2, 0), dtype=np.int64), np.zeros(0), links, links)
 
 
 @bare
@@ -140,10 +140,9 @@ def schedule(g: Lists, pin: IntArray, rank: FloatArray) -> None:
 @inlined
 def _earliest(g: Lists, u: int, pin: int) -> tuple[int, float]:
     """Where u ends first, or its pin, and when."""
-    num_devices = len(g.free_s)
     home, end_s = pin, np.inf
-    for d in range(num_devices):
-        if pin in (num_devices, d):
+    for d in range(len(g.free_s)):
+        if pin in (len(g.free_s), d):
             at_s = max(g.free_s[d], g.arrival_s[u, d]) + g.time_s[u, d]
             if at_s < end_s:
                 home, end_s = d, at_s
@@ -174,10 +173,12 @@ class Scheduled(NamedTuple):
 
 def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
     """Values of plans on a simulated machine. Raises ValueError for a problem without costs."""
-    (costs, unit_of_op), semantics, d = problem.simulated, problem.semantics, problem.num_devices
+    costs, unit_of_op = problem.simulated
+    semantics = problem.semantics
     is_steady = problem.objective.is_steady and semantics.execution is Execution.WORK_CONSERVING
     most_bytes = sum(float(column.sum()) for column in (costs.weight_bytes, costs.output_bytes, costs.edge_bytes))
-    has_memory, place = bool((most_bytes > costs.memory_bytes).any()), inverse_of(costs.topological_order)
+    has_memory = bool((most_bytes > costs.memory_bytes).any())
+    place = inverse_of(costs.topological_order)
     by_rank = takes_order or semantics.order is Order.PRIORITY
     mode, priority = mode_and_priority(semantics, place.astype(np.float64) if by_rank else None, costs.num_ops)
     machine = machine_for(costs, one_inference(semantics), mode, priority, keep=has_memory)
@@ -188,13 +189,13 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
         machine=machine,
         first=np.searchsorted(unit_of_op[by_unit], np.arange(problem.num_units + 1)).astype(np.int64),
         member=place[by_unit],
-        load_s=(np.zeros(d * (1 + d)),) if is_steady else (),
+        load_s=(np.zeros(problem.num_devices * (1 + problem.num_devices)),) if is_steady else (),
         memory_bytes=costs.memory_bytes * (1 + MEMORY_TOLERANCE),
         peaks=(memory_peaks_of(costs),) if has_memory else (),
         sets_priority=takes_order,
         links_of_one=int(machine.run["links"][0]),
         links_of_many=tuple(Links).index(semantics.links),
-        lists=no_lists(d),
+        lists=no_lists(problem.num_devices),
     )
 
 
@@ -250,9 +251,9 @@ def penalty(g: Scheduled, c: Chain, peaks: MemoryPeaks) -> float:
 @inlined
 def surely_fits(g: Scheduled, peaks: MemoryPeaks) -> bool:
     """Whether all that a device ever holds fits into its memory at once."""
-    m, held = g.machine, peaks.held_bytes
-    for d in range(len(held)):
-        held[d] = 0.0
+    m = g.machine
+    held = peaks.held_bytes
+    held[:] = 0.0
     for v in range(len(m.order)):
         home = m.ops[v].device
         held[home] += peaks.weight_bytes[v] + peaks.output_bytes[v]

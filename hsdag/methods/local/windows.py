@@ -86,9 +86,10 @@ class WindowCutter:
     """Cuts windows out of schedules of one problem."""
 
     def __init__(self, costs: ScheduleProblem) -> None:
-        n, lists = costs.num_ops, lists_of(costs)
-        self.costs, self._inputs = costs, Csr.build(n, costs.edge_dst, costs.edge_src)
-        self._readers = Csr.build(n, costs.edge_src, costs.edge_dst)
+        lists = lists_of(costs)
+        self.costs = costs
+        self._inputs = Csr.build(costs.num_ops, costs.edge_dst, costs.edge_src)
+        self._readers = Csr.build(costs.num_ops, costs.edge_src, costs.edge_dst)
         self.time_s, self._latency_s, self._s_per_byte = lists.time_s, lists.latency_s, lists.s_per_byte
 
     def cut(self, line: Timeline, units: IntArray, begun_s: FloatArray, left_s: FloatArray) -> Windowed:
@@ -112,9 +113,9 @@ class WindowCutter:
         np.maximum.at(tail_s, own[behind], due_s + self._link_s(edges[behind], line.device[away[behind]], is_sent=True))
         inside = (line.place[away] >= first) & ~behind
         pairs = np.stack([own[inside], line.place[away[inside]] - first])
-        tables = self.costs.edge_bytes[edges[inside]], self._latency_s, self._s_per_byte, sent_s, begun_s
-        least_s = np.array([(begun_s + left_s).max()])
-        return Windowed(lists_for(self.time_s[units], pairs, *tables), tail_s, least_s)
+        size_bytes = self.costs.edge_bytes[edges[inside]]
+        lists = lists_for(self.time_s[units], pairs, size_bytes, self._latency_s, self._s_per_byte, sent_s, begun_s)
+        return Windowed(lists, tail_s, np.array([(begun_s + left_s).max()]))
 
     def _link_s(self, edges: IntArray, device: IntArray, *, is_sent: bool = False) -> FloatArray:
         """[E, D] what edges cost from ``device`` [E] to every other, or, of those that are sent, from these to it."""
@@ -126,15 +127,15 @@ class WindowCutter:
 
     def windows(self, line: Timeline, size: int, offset: int) -> list[tuple[IntArray, Windowed]]:
         """Disjoint windows of ``size`` neighbours in time from a place on, and one of what is before that."""
-        order, num_devices = inverse_of(line.place), self.costs.num_devices
+        order = inverse_of(line.place)
         sent, read = line.place[self.costs.edge_src], line.place[self.costs.edge_dst]
         passing = np.flatnonzero(read - sent > size)  # edges that could pass over a window
         bounds = sorted({0, *range(offset, len(order), size), len(order)})
-        on = [np.flatnonzero(line.device[order] == d) for d in range(num_devices)]
+        on = [np.flatnonzero(line.device[order] == d) for d in range(self.costs.num_devices)]
         found = []
         for first, last in itertools.pairwise(bounds):
             units = order[first:last]
-            begun_s, left_s = np.zeros((2, num_devices))
+            begun_s, left_s = np.zeros((2, self.costs.num_devices))
             for d, places in enumerate(on):
                 before, behind = np.searchsorted(places, (first, last))
                 begun_s[d] = line.end_s[order[places[before - 1]]] if before > 0 else 0.0
@@ -214,7 +215,8 @@ class WindowsPlacer(Placer[WindowsOptions]):
         with Sweeps(incumbent, self.options) as sweeps:
             idle = 0
             while idle < self.options.most_idle_sweeps:
-                before, size = incumbent.best_score, sweeps.size
+                before = incumbent.best_score
+                size = sweeps.size
                 sweeps.sweep()
                 has_gained = incumbent.best_score < before * (1 - LEAST_GAIN)
                 idle = 0 if has_gained or sweeps.size > size else idle + 1
@@ -224,7 +226,8 @@ class WindowsPlacer(Placer[WindowsOptions]):
         if problem.costs is None or not has_schedule(problem):
             return
         line = Timeline.of(problem, Plan(problem.supported.argmax(axis=1)), takes_order=False)
-        units, nothing = inverse_of(line.place)[:2], np.zeros(problem.num_devices)
+        units = inverse_of(line.place)[:2]
+        nothing = np.zeros(problem.num_devices)
         window = WindowCutter(problem.costs).cut(line, units, nothing, nothing)
         searched(window, line.device[units], np.zeros(len(units)), 1, (1.0, 1.0), seed=0)
 
@@ -238,11 +241,14 @@ class Sweeps(AbstractContextManager["Sweeps"]):
     """Sweeps of windows over the best plan of a search; use as a context manager, which ends the threads."""
 
     def __init__(self, incumbent: Incumbent, options: WindowsOptions) -> None:
-        self._incumbent, self._options = incumbent, options
+        self._incumbent = incumbent
+        self._options = options
         self._cutter = WindowCutter(incumbent.costs)
         self._pool = ThreadPoolExecutor(max(incumbent.limits.num_workers, 1))
-        self._rng, self._proposals, self._number = np.random.default_rng(incumbent.limits.seed), options.proposals, 0
-        self.size, self._before = min(options.smallest, options.size), incumbent.best_score
+        self._rng = np.random.default_rng(incumbent.limits.seed)
+        self._proposals, self._number = options.proposals, 0
+        self.size = min(options.smallest, options.size)
+        self._before = incumbent.best_score
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -255,8 +261,7 @@ class Sweeps(AbstractContextManager["Sweeps"]):
         line = Timeline.of(incumbent.problem, incumbent.best, takes_order=incumbent.takes_order)
         windows = self._cutter.windows(line, size, self._number % 2 * (size // 2))
         windows = windows[self._number // 2 % 2 :: 2] or windows  # side by side they would not know of each other
-        num = int(min(self._proposals, incumbent.evaluations_left // len(windows)))
-        if num < 1:
+        if (num := int(min(self._proposals, incumbent.evaluations_left // len(windows)))) < 1:
             raise SearchStopped
         seeds = self._rng.integers(1 << 62, size=len(windows)).tolist()
         tasks = [
@@ -275,14 +280,16 @@ class Sweeps(AbstractContextManager["Sweeps"]):
             for task in tasks:
                 task.cancel()
             self._join(line, found)
-        self._proposals, self._number = int(self._proposals * self._options.growth), self._number + 1
+        self._proposals = int(self._proposals * self._options.growth)
+        self._number += 1
         if self._number % SWEEPS_OF_SIZE == 0:
             if incumbent.best_score > self._before * (1 - GAIN_OF_SIZE):
                 self.size = min(2 * self.size, self._options.size)
             self._before = incumbent.best_score
 
     def _search(self, line: Timeline, units: IntArray, window: Windowed, num: int, seed: int) -> Piece:
-        o, rank = self._options, np.arange(len(units), dtype=np.float64)
+        o = self._options
+        rank = np.arange(len(units), dtype=np.float64)
         gain_s = searched(window, line.device[units], rank, num, (o.hottest, o.coldest), seed)
         return Piece(units, window.lists.device, window.lists.end_s, gain_s)
 
@@ -313,12 +320,12 @@ def searched(
     The window's lists have the best schedule then. ``heat`` are the temperatures at the beginning and the end, as
     shares of what the window takes.
     """
-    lists, own = window.lists, np.arange(len(pin))
+    lists = window.lists
+    own = np.arange(len(pin))
     able = np.pad(np.isfinite(lists.time_s), ((0, 0), (0, 1)), constant_values=True)
-    edges = np.stack([np.repeat(own, np.diff(lists.first)), lists.reader])
     share = np.zeros(max(MOVES_OF_LISTS) + 1)
     share[list(MOVES_OF_LISTS)] = list(MOVES_OF_LISTS.values())
-    chain = chain_of(able, edges, own, share, seed)
+    chain = chain_of(able, np.stack([np.repeat(own, np.diff(lists.first)), lists.reader]), own, share, seed)
     chain.device[:], chain.rank[:] = pin, rank
     window.propose(chain, 0)
     span_s = float(lists.end_s.max() - starts_of(lists).min())

@@ -52,8 +52,7 @@ class AutoOptions:
     """Policy file of 'hsdag train' to ask, which --init gives; None: the one that comes with this release."""
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.left_out if name not in method_names()]
-        if unknown:
+        if unknown := [name for name in self.left_out if name not in method_names()]:
             raise OptionError(f"auto cannot do without {unknown[0]!r}, which is no method; choose from {LISTS}")
 
     @property
@@ -84,22 +83,22 @@ class AutoPlacer(Placer[AutoOptions]):
         RulesPlacer(self._policy)  # raises
 
     def _search(self, incumbent: Incumbent) -> Status:
-        idle, known = 0, incumbent.limits.known
-        if known:
-            incumbent.evaluate(known)
-        pool, copy = incumbent.limits.pool, incumbent.evaluator.for_workers
+        idle = 0
+        if incumbent.limits.known:
+            incumbent.evaluate(incumbent.limits.known)
+        copy = incumbent.evaluator.for_workers
         turns = (turn for turn in self._turns(incumbent) if turn.method not in self.options.left_out)
-        if pool is not None and copy is not None:
+        if incumbent.limits.pool is not None and copy is not None:
             if incumbent.best is None and incumbent.problem.costs is not None:
                 for turn in itertools.islice(turns, 1):
                     self._take(turn, incumbent)  # whatever becomes of the workers, there is an answer
-            return SideBySide(incumbent, pool, copy, MOST_IDLE_TURNS).search(turns)
+            return SideBySide(incumbent, incumbent.limits.pool, copy, MOST_IDLE_TURNS).search(turns)
         for turn in turns:
             incumbent.check()
             if incumbent.left_s < LEAST_S:
                 return Status.TIME_LIMIT
-            before, status = incumbent.best_score, self._take(turn, incumbent)
-            if status in (Status.OPTIMAL, Status.INFEASIBLE):
+            before = incumbent.best_score
+            if (status := self._take(turn, incumbent)) in (Status.OPTIMAL, Status.INFEASIBLE):
                 return status
             if status is Status.TIME_LIMIT and incumbent.evaluations_left < FEW_EVALUATIONS:
                 return status
@@ -128,13 +127,13 @@ class AutoPlacer(Placer[AutoOptions]):
         if not incumbent.is_cheap or costs is None:
             yield Turn("sa", 1.0)
             return
-        num, size = problem.num_units, problem.num_units * problem.num_devices
-        is_deep, is_large = num > MOST_UNITS_AT_ONCE, num > MOST_UNITS_FOR_ALL and has_schedule(problem)
+        size = problem.num_units * problem.num_devices
+        is_deep = problem.num_units > MOST_UNITS_AT_ONCE
+        is_large = problem.num_units > MOST_UNITS_FOR_ALL and has_schedule(problem)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
-        blocks = find_blocks(costs)
         is_contracted = _is_contracted(problem)
-        if blocks is not None:
+        if find_blocks(costs) is not None:
             yield Turn("repeated", 0.9 if is_deep else 0.15)
         if not is_large:
             yield Turn("sa", 0.15)
@@ -152,11 +151,11 @@ class AutoPlacer(Placer[AutoOptions]):
 
     def _first_turns(self, incumbent: Incumbent) -> Iterator[Turn]:
         """Lists and cuts; in a search that goes on, only the quick lists come again."""
-        problem, is_again = incumbent.problem, incumbent.limits.is_again
+        problem = incumbent.problem
         is_large = problem.num_units > MOST_UNITS_FOR_ALL
         chosen = [m for m in _lists(problem) if not (is_large and m in SLOW_LISTS)]
-        yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_again else chosen))
-        if are_asked(incumbent) and not (is_large or is_again):
+        yield from (Turn(method, 0.1) for method in (QUICK_LISTS if incumbent.limits.is_again else chosen))
+        if are_asked(incumbent) and not (is_large or incumbent.limits.is_again):
             yield Turn("rules", 0.1, options=self._policy)
         if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
             yield Turn("mincut", 0.3)
@@ -165,10 +164,9 @@ class AutoPlacer(Placer[AutoOptions]):
         """Let a method search from the best plan; how it ended, None where it cannot search this problem."""
         limits, before, began_s = incumbent.limits, incumbent.best_score, incumbent.elapsed_s
         known = () if incumbent.best is None else (incumbent.best,)
-        seconds, seed = turn.share * incumbent.left_s, limits.seed + turn.round
-        limits = replace(limits, seconds=seconds, seed=seed, known=known, is_again=False)
-        end = turn.take(incumbent.problem, incumbent, limits)
-        if end is None:
+        seed = limits.seed + turn.round
+        limits = replace(limits, seconds=turn.share * incumbent.left_s, seed=seed, known=known, is_again=False)
+        if (end := turn.take(incumbent.problem, incumbent, limits)) is None:
             return None
         note_turn(incumbent, turn, began_s, before, end)
         return end.status

@@ -38,8 +38,8 @@ class Turn:
     def take(self, problem: Problem, evaluator: Evaluator, limits: Limits) -> TurnEnd | None:
         """Let the method search; None where it cannot search the problem."""
         try:
-            is_default, method = self.options is None, self.method
-            placer = make_placer(method, is_cheap=True) if is_default else find_method(method)(self.options)
+            method = self.method
+            placer = make_placer(method, is_cheap=True) if self.options is None else find_method(method)(self.options)
             result = placer.search(problem, evaluator, limits)
         except OptionError:
             return None
@@ -77,16 +77,17 @@ class TurnJob(Job[TurnEnd | None]):
             nonlocal told_s
             if time.monotonic() - told_s < EXCHANGE_S:
                 return False
-            best, told_s = next(iter(recorder.best()), None), time.monotonic()
+            best = next(iter(recorder.best()), None)
+            told_s = time.monotonic()
             own = Findings(bound=recorder.bound)
             own = own if best is None else replace(own, plan=best.plan, value=best.score.value)
             known = exchange(own)
             return known.is_over or is_proven(known)
 
-        budget = Budget(self.limits.seconds, self.evaluations)
-        recorder = RecordingEvaluator(self.evaluator, budget, should_stop=is_over)
-        end = self.turn.take(self.problem, recorder, self.limits)
-        if end is None:
+        recorder = RecordingEvaluator(
+            self.evaluator, Budget(self.limits.seconds, self.evaluations), should_stop=is_over
+        )
+        if (end := self.turn.take(self.problem, recorder, self.limits)) is None:
             return None
         plan = end.plan or next((event.plan for event in recorder.best()), None)
         return replace(end, plan=plan, bound=end.bound or recorder.bound, num_plans=recorder.num_evaluations)
@@ -113,56 +114,58 @@ LOOK_EVERY_S, GRACE_S = 0.1, 1.0
 """How often it is looked what workers have found, and how long they have to end when the search does."""
 
 
+@dataclass(eq=False)
 class SideBySide:
     """Hands out turns to as many workers as there are; all hear of the best plan and the largest bound.
 
     ``most_idle`` turns of annealing in a row that find nothing better end a search without a limit of seconds.
     """
 
-    def __init__(
-        self, incumbent: Incumbent, pool: Pool, evaluator: Evaluator, most_idle: float, most_share: float = MOST_SHARE
-    ) -> None:
-        self._incumbent, self._pool, self._most_idle, self._idle = incumbent, pool, most_idle, 0
-        self._most_share = most_share
-        self._evaluator = evaluator
+    incumbent: Incumbent
+    pool: Pool
+    evaluator: Evaluator
+    most_idle: float
+    most_share: float = MOST_SHARE
+
+    def __post_init__(self) -> None:
+        self._idle = 0
         self._running: dict[Future[TurnEnd | None], tuple[Turn, float, float]] = {}  # since when, the best value then
-        pool.begin(Findings(incumbent.best, incumbent.best_score, incumbent.lower_bound))
+        self.pool.begin(Findings(self.incumbent.best, self.incumbent.best_score, self.incumbent.lower_bound))
 
     def search(self, turns: Iterable[Turn]) -> Status:
         """Take the turns; how the search ended. Raises SearchStopped when the evaluator does."""
         try:
             for turn in turns:
-                if (status := self._collected(self._pool.num_workers - 1)) is not None:
+                if (status := self._collected(self.pool.num_workers - 1)) is not None:
                     return status
-                if self._incumbent.left_s < LEAST_S or self._is_idle:
+                if self.incumbent.left_s < LEAST_S or self._is_idle:
                     break
                 self._submit(turn)
             if (status := self._collected(0)) is not None:
                 return status
-            return Status.FEASIBLE if self._is_idle or self._incumbent.left_s >= LEAST_S else Status.TIME_LIMIT
+            return Status.FEASIBLE if self._is_idle or self.incumbent.left_s >= LEAST_S else Status.TIME_LIMIT
         finally:
             self._end()
 
     @property
     def _is_idle(self) -> bool:
-        return self._idle >= self._most_idle and not np.isfinite(self._incumbent.left_s)
+        return self._idle >= self.most_idle and not np.isfinite(self.incumbent.left_s)
 
     def _submit(self, turn: Turn) -> None:
-        incumbent = self._incumbent
-        known = () if incumbent.best is None else (incumbent.best,)
-        seconds = max(min(turn.share, self._most_share) * incumbent.left_s, LEAST_S)
+        incumbent = self.incumbent
+        seconds = max(min(turn.share, self.most_share) * incumbent.left_s, LEAST_S)
         limits = replace(
             incumbent.limits,
             seconds=min(seconds, incumbent.left_s),
             num_workers=1,
             seed=incumbent.limits.seed + turn.round,
-            known=known,
+            known=() if incumbent.best is None else (incumbent.best,),
             is_again=False,
             pool=None,
         )
-        share = incumbent.evaluations_left / self._pool.num_workers
-        job = TurnJob(turn, incumbent.problem, self._evaluator, limits, max(share, 1.0))
-        self._running[self._pool.submit(job)] = turn, incumbent.elapsed_s, incumbent.best_score
+        share = incumbent.evaluations_left / self.pool.num_workers
+        job = TurnJob(turn, incumbent.problem, self.evaluator, limits, max(share, 1.0))
+        self._running[self.pool.submit(job)] = turn, incumbent.elapsed_s, incumbent.best_score
 
     def _collected(self, most: int) -> Status | None:
         """Wait until at most so many turns run, with news of all meanwhile; how the search ended, if it did."""
@@ -170,9 +173,9 @@ class SideBySide:
             done = wait(self._running, LOOK_EVERY_S, FIRST_COMPLETED).done
             self._take_over()
             ended = [self._ended(future, *self._running.pop(future)) for future in done]
-            self._incumbent.check()
+            self.incumbent.check()
             proofs = [status for status in ended if status in (Status.OPTIMAL, Status.INFEASIBLE)]
-            if is_proven(self._pool.findings):
+            if is_proven(self.pool.findings):
                 return Status.OPTIMAL
             if proofs:
                 return proofs[0]
@@ -180,14 +183,14 @@ class SideBySide:
 
     def _take_over(self) -> None:
         """Have the best plan of any worker evaluated here, whatever the budget, and keep the bound."""
-        found = self._pool.findings
-        if found.plan is not None and found.value < self._incumbent.best_score:
-            self._incumbent.report([found.plan])
-        self._incumbent.report(bound=found.bound)
+        found = self.pool.findings
+        if found.plan is not None and found.value < self.incumbent.best_score:
+            self.incumbent.report([found.plan])
+        self.incumbent.report(bound=found.bound)
 
     def _ended(self, future: Future[TurnEnd | None], turn: Turn, began_s: float, before: float) -> Status | None:
         """Take note of the end of a turn; its status, None where it has none."""
-        incumbent = self._incumbent
+        incumbent = self.incumbent
         try:
             end = future.result()
         except ExecutionError as error:
@@ -195,7 +198,7 @@ class SideBySide:
         if end is None:  # not for this problem
             return None
         incumbent.report([] if end.plan is None else [end.plan], count=end.num_plans, bound=end.bound)
-        self._pool.exchange(Findings(incumbent.best, incumbent.best_score, end.bound))
+        self.pool.exchange(Findings(incumbent.best, incumbent.best_score, end.bound))
         if turn.round:
             self._idle = 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else self._idle + 1
         note_turn(incumbent, turn, began_s, before, end)
@@ -203,7 +206,7 @@ class SideBySide:
 
     def _end(self) -> None:
         """Have the workers end, and keep what they have found."""
-        self._pool.exchange(Findings(is_over=True))
+        self.pool.exchange(Findings(is_over=True))
         done = wait(self._running, GRACE_S).done
         self._take_over()
         for future, running in self._running.items():
@@ -212,7 +215,7 @@ class SideBySide:
             else:
                 future.cancel()
         self._running.clear()
-        self._pool.rest()  # what is measured next has the machine to itself
+        self.pool.rest()  # what is measured next has the machine to itself
 
 
 ROLLOUT_SHARE, LEAST_ROLLOUT_S = 0.25, 5.0
@@ -228,15 +231,15 @@ def search_with_restarts(
     All hear of the largest bound. A learned method that measures searches here as it does without workers, from the
     best plan that they have found in simulation before; they rest while it measures. Raises as ``placer.search`` does.
     """
-    pool, copy = limits.pool, evaluator.for_workers
+    pool = limits.pool
+    copy = evaluator.for_workers
     if pool is None or copy is None or not placer.is_seeded:
         return placer.search(problem, evaluator, limits, checkpoint)
     placer.check(problem)
     if not (placer.learns and evaluator.measures):
         return _restarted(placer, Incumbent(problem, evaluator, limits, checkpoint), copy, pool, 0)
     rollouts_s = ROLLOUT_SHARE * limits.seconds
-    is_resumed = checkpoint is not None and checkpoint.load() is not None
-    if rollouts_s < LEAST_ROLLOUT_S or is_resumed:
+    if rollouts_s < LEAST_ROLLOUT_S or (checkpoint is not None and checkpoint.load() is not None):
         return placer.search(problem, evaluator, limits, checkpoint)
     first = Incumbent(problem, evaluator, replace(limits, seconds=rollouts_s))
     before = _restarted(placer, first, copy, pool, 1)

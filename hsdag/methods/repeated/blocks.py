@@ -104,8 +104,7 @@ def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> Int
     while True:
         first = np.full(problem.num_ops, len(begins), dtype=np.int64)
         np.minimum.at(first, problem.edge_src, block[problem.edge_dst])
-        is_later = (first < len(begins)) & (block == 0) & (first > (depth > 0))
-        if not is_later.any():
+        if not (is_later := (first < len(begins)) & (block == 0) & (first > (depth > 0))).any():
             return block
         block = np.where(is_later, first, block)
 
@@ -215,7 +214,8 @@ def between_barriers(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
     Of barriers close to each other one counts, of the kind of ops over which least is sent.
     """
     place, barriers = barriers_of(problem)
-    at, last_reader, sizes = place[barriers], place.copy(), np.where(place < 0, 0.0, problem.output_bytes)
+    at, last_reader = place[barriers], place.copy()
+    sizes = np.where(place < 0, 0.0, problem.output_bytes)
     np.maximum.at(last_reader, problem.edge_src, place[problem.edge_dst])
     sent_bytes = np.cumsum(np.bincount(place + 1, sizes)[1:] - np.bincount(last_reader + 1, sizes)[1:])
     exact = _refined(problem, _hashes_of_costs(problem), 1)
@@ -223,7 +223,8 @@ def between_barriers(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
     most_bytes, last = np.zeros((2, len(at)))
     np.maximum.at(most_bytes, kind, sent_bytes[at])
     np.maximum.at(last, kind, at)
-    cuts, is_free = list[int](), np.ones(problem.num_ops, dtype=np.bool_)
+    cuts = list[int]()
+    is_free = np.ones(problem.num_ops, dtype=np.bool_)
     for cut in at[np.lexsort((at, -last[kind], most_bytes[kind]))].tolist():
         if is_free[cut]:
             cuts.append(cut)
@@ -245,7 +246,8 @@ def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
     src, dst = problem.edge_src, problem.edge_dst
     counts = (problem.time_s != 0).any(axis=1) | (np.bincount(dst, minlength=problem.num_ops) > 0)
     order = problem.topological_order[counts[problem.topological_order]]
-    place, own = np.full(problem.num_ops, -1, dtype=np.int64), np.arange(len(order))
+    place = np.full(problem.num_ops, -1, dtype=np.int64)
+    own = np.arange(len(order))
     place[order] = own
     last_read, first_reader = np.full(problem.num_ops, -1), np.full(problem.num_ops, len(order))
     np.maximum.at(last_read, dst, place[src])
@@ -267,16 +269,16 @@ def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> Schedu
 
     Of the memories it has what the weights of all other ops leave, were they in equal shares on all devices.
     """
-    chosen, count = np.append(inputs, ops), len(inputs)
-    part, labels = induced(problem, chosen), problem.labels
+    chosen = np.append(inputs, ops)
+    part = induced(problem, chosen)
     time_s, weight_bytes = part.time_s.copy(), part.weight_bytes.copy()
-    time_s[:count] *= 0.0
-    weight_bytes[:count] = 0.0
+    time_s[: len(inputs)] *= 0.0
+    weight_bytes[: len(inputs)] = 0.0
     kept = replace(
         part.labels,
-        types=tuple(labels.types[v] for v in chosen),
-        meta_ops=tuple(labels.meta_ops[v] for v in chosen),
-        roles=tuple(labels.roles[v] for v in chosen),
+        types=tuple(problem.labels.types[v] for v in chosen),
+        meta_ops=tuple(problem.labels.meta_ops[v] for v in chosen),
+        roles=tuple(problem.labels.roles[v] for v in chosen),
     )
     is_source = np.bincount(problem.edge_dst, minlength=problem.num_ops) == 0
     elsewhere = float(np.delete(problem.weight_bytes + is_source * problem.output_bytes, ops).sum())

@@ -46,12 +46,12 @@ def _chains(problem: ScheduleProblem, blocks: Blocks) -> Iterator[list[int]]:
     by_place = problem.topological_order[np.argsort(blocks.block[problem.topological_order], kind="stable")]
     yield by_place[np.flatnonzero(np.diff(blocks.block[by_place], append=-1))].tolist()
     for kind in range(int(blocks.kind.max()) + 1):
-        members = np.flatnonzero(blocks.kind == kind)
-        if len(members) < 2:
+        if len(members := np.flatnonzero(blocks.kind == kind)) < 2:
             continue
         first, last = members[(len(members) - 1) // 2 :][:2]
         ops = np.flatnonzero((blocks.block >= first) & (blocks.block <= last))
-        reach, work_s = Formulation(induced(problem, ops)).reach, np.nanmin(problem.time_s[ops], axis=1)
+        reach = Formulation(induced(problem, ops)).reach
+        work_s = np.nanmin(problem.time_s[ops], axis=1)
         of_position = {int(p): i for i, p in enumerate(blocks.position[ops]) if p >= 0 and blocks.block[ops[i]] == last}
         covered_s = {
             p: float(work_s[reach[i] & reach[:, of_position[p]]].sum())
@@ -65,10 +65,11 @@ def _chains(problem: ScheduleProblem, blocks: Blocks) -> Iterator[list[int]]:
 def _parts(problem: ScheduleProblem, cuts: list[int]) -> Iterator[ScheduleProblem]:
     """What lies before the first op, between each two, and behind the last; an op that does not read the one before is
     left out."""
-    n, nothing, every = problem.num_ops, np.zeros(0, dtype=np.int64), np.ones(problem.num_ops, dtype=np.bool_)
-    src, dst, place = problem.edge_src, problem.edge_dst, inverse_of(problem.topological_order)
-    inputs, readers = Csr.build(n, dst, src), Csr.build(n, src, dst)
-    yield part_of(problem, nothing, np.flatnonzero(_reached(inputs, cuts[0], every)))
+    every = np.ones(problem.num_ops, dtype=np.bool_)
+    src, dst = problem.edge_src, problem.edge_dst
+    place = inverse_of(problem.topological_order)
+    inputs, readers = Csr.build(problem.num_ops, dst, src), Csr.build(problem.num_ops, src, dst)
+    yield part_of(problem, np.zeros(0, dtype=np.int64), np.flatnonzero(_reached(inputs, cuts[0], every)))
     last = cuts[0]
     for v in cuts[1:]:
         behind = _reached(readers, last, place <= place[v])
@@ -85,7 +86,8 @@ def _parts(problem: ScheduleProblem, cuts: list[int]) -> Iterator[ScheduleProble
 
 def _reached(neighbours: Csr, first: int, within: np.ndarray) -> np.ndarray:
     """[N] what is reached from an op without leaving ``within`` [N]; itself too."""
-    found, waiting = np.zeros(len(within), dtype=np.bool_), [first]
+    found = np.zeros(len(within), dtype=np.bool_)
+    waiting = [first]
     found[first] = True
     while waiting:
         for u in neighbours.of(waiting.pop()).tolist():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -66,8 +67,7 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
     is_seeded = True
 
     def _search(self, incumbent: Incumbent) -> Status:
-        blocks = find_blocks(incumbent.costs)
-        if blocks is None:
+        if (blocks := find_blocks(incumbent.costs)) is None:
             raise GaveUp("nothing in the graph repeats")
         if incumbent.limits.known:
             incumbent.evaluate(incumbent.limits.known)
@@ -138,16 +138,11 @@ def _searched_apart(
     """
     share = part.num_units / incumbent.problem.num_units
     evaluator = ScheduleEvaluator.of(part)
-
-    def is_over() -> bool:
-        incumbent.check()
-        return False
-
+    is_over = partial(incumbent.is_over, np.inf)  # never, but it raises what the incumbent does
     recorder = RecordingEvaluator(evaluator, Budget(evaluations=evaluations / share), should_stop=is_over)
     limits = replace(incumbent.limits, seconds=seconds, known=known, is_again=False, pool=None)
     try:
-        searcher = make_placer(method, changes=WITHOUT if method == "auto" else {}, is_cheap=True)
-        searcher.search(part, recorder, limits)
+        make_placer(method, changes=WITHOUT if method == "auto" else {}, is_cheap=True).search(part, recorder, limits)
     finally:
         incumbent.report(count=int(recorder.num_evaluations * share))
     for event in recorder.best(CANDIDATES):
@@ -156,11 +151,11 @@ def _searched_apart(
 
 def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
     """Of the plans of each kind those that are best in a row on the first blocks of the graph, chosen in turn."""
-    problem, until_s = incumbent.problem, incumbent.elapsed_s + TRYING * incumbent.left_s
-    library = Library.empty(blocks, problem.num_devices)
+    until_s = incumbent.elapsed_s + TRYING * incumbent.left_s
+    library = Library.empty(blocks, incumbent.problem.num_devices)
     costs, blocks = first_blocks(incumbent.costs, blocks, MOST_TRIED)
     layer = Layer(costs, blocks)
-    evaluator = ScheduleEvaluator(costs, problem.semantics, problem.objective)
+    evaluator = ScheduleEvaluator(costs, incumbent.problem.semantics, incumbent.problem.objective)
 
     def value(each: Library) -> float:
         incumbent.check()
@@ -172,7 +167,8 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
     for others in itertools.zip_longest(*(plans[1:] for plans in found)):
         for plan in filter(None, others):
             if incumbent.elapsed_s < until_s and (other := value(library.joined(plan))) < best:
-                library, best = library.joined(plan), other
+                library = library.joined(plan)
+                best = other
     return library
 
 
@@ -183,10 +179,10 @@ def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Libr
     """
     costs, blocks = first_blocks(incumbent.costs, blocks, MOST_IN_ROW)
     problem = tied(costs, blocks.position, incumbent.problem)
-    unit, (device, order) = problem.units.partition.labels, Layer(costs, blocks).lay(library)
+    device, order = Layer(costs, blocks).lay(library)
     placement = np.empty(problem.num_units, dtype=np.int64)
-    placement[unit] = device
-    known = Plan(problem.nearest(placement).placement, unit_priority(unit, order))
+    placement[problem.units.partition.labels] = device
+    known = Plan(problem.nearest(placement).placement, unit_priority(problem.units.partition.labels, order))
     seconds, evaluations = ROW * incumbent.left_s, ROW * incumbent.evaluations_left
     for run in itertools.islice(_searched_apart(incumbent, problem, "sa", seconds, evaluations, (known,)), 1):
         library.learn(blocks, np.arange(costs.num_ops), run.device, run.priority)

@@ -64,9 +64,10 @@ class Layer:
     """Lays blocks one behind the other by lists, with equal devices exchanged such that each block ends first."""
 
     def __init__(self, costs: ScheduleProblem, blocks: Blocks) -> None:
-        place, self._costs, self._blocks = inverse_of(costs.topological_order), costs, blocks
+        self._costs = costs
+        self._blocks = blocks
         self._cutter, self._twins = WindowCutter(costs), twins_of(costs)
-        by_block = np.lexsort((place, blocks.block))
+        by_block = np.lexsort((inverse_of(costs.topological_order), blocks.block))
         firsts = np.searchsorted(blocks.block[by_block], np.arange(blocks.num_blocks + 1))
         self._units = [by_block[a:b] for a, b in itertools.pairwise(firsts.tolist())]
 
@@ -87,24 +88,26 @@ class Layer:
             exchange = best_exchange(ended, exchange, self._twins)
             ended(exchange)
             line.device[units], line.end_s[units], line.start_s[units] = lists.device, lists.end_s, starts_of(lists)
-            line.place[units], begun_s = -1, lists.free_s.copy()
+            line.place[units] = -1
+            begun_s = lists.free_s.copy()
         return line.device, priority_by_end(line.end_s, line.start_s)
 
 
 def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Sequence[IntArray]) -> IntArray:
     """[D + 1] an exchange of equal devices for which ``ended`` is small: every one is tried where there are few, else
     from ``first`` on two more devices are exchanged as long as that helps."""
-    nothing = np.arange(len(first))
     if prod(factorial(len(kind)) for kind in twins) <= MOST_EXCHANGES:
-        return min(_every_exchange(nothing, twins), key=ended)
-    best, best_s, is_better = first, ended(first), True
+        return min(_every_exchange(np.arange(len(first)), twins), key=ended)
+    best, best_s = first, ended(first)
+    is_better = True
     while is_better:
         is_better = False
         for a, b in [pair for kind in twins for pair in itertools.combinations(kind.tolist(), 2)]:
             other = best.copy()
             other[[a, b]] = best[[b, a]]
             if (other_s := ended(other)) < best_s:
-                best, best_s, is_better = other, other_s, True
+                best, best_s = other, other_s
+                is_better = True
     return best
 
 

@@ -114,22 +114,22 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
 
     Where it ``is_forced``, the order and the devices are followed that are there.
     """
-    t = c.t
     for b in range(len(random)):
-        unit, count = 0.0, _begin(c)
+        unit = 0.0
+        count = _begin(c)
         for step in range(len(c.chance)):
             unit, total = _weigh_candidates(c, unit, count)
             v = _select(c, found, b, step, count, total, -1.0 if is_forced else random[b, step, 0])
             count -= 1
             _look(c, v)
-            permit(t, c.w, v, 1.0, found.able[b, step])
+            permit(c.t, c.w, v, 1.0, found.able[b, step])
             _describe(c, v, found.features[b, step])
             home = _place(c, v, found, b, step, -1.0 if is_forced else random[b, step, 1])
-            assign_and_free(t, c.state, c.w, v, home, max(c.state.free_s[home], c.w.ready_s[v, home]))
+            assign_and_free(c.t, c.state, c.w, v, home, max(c.state.free_s[home], c.w.ready_s[v, home]))
             c.num_placed[home] += 1
             for k in range(len(c.total)):
                 c.taken[home, k] += c.s.seen[v, k]
-            before, count = count, offer(t, c.state, c.w, v, count)
+            before, count = count, offer(c.t, c.state, c.w, v, count)
             for i in range(before, count):
                 found.ready[b, c.w.candidate[i]] = step + 1
                 _rate(c, unit, c.w.candidate[i])
@@ -176,7 +176,8 @@ def _weigh_candidates(c: Decoder, unit: float, count: int) -> tuple[float, float
 @inlined
 def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: float, random: float) -> int:
     """Select a candidate, the op that is there where ``random`` is negative; record its log-probability."""
-    at, scale, share = -1, (1.0 - c.rules.share[0]) / total, c.rules.share[0] / count
+    at = -1
+    scale, share = (1.0 - c.rules.share[0]) / total, c.rules.share[0] / count
     left = random
     while left >= 0.0 and at + 1 < count:
         at += 1
@@ -196,9 +197,8 @@ def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: f
 def _look(c: Decoder, v: int) -> None:
     """Gather what devices hold of v's inputs and of their memory, and when the producers there ran."""
     look(c.t, c.state, c.w, v)
-    for d in range(len(c.num_placed)):
-        c.began_s[d] = np.inf
-        c.ended_s[d] = c.made_s[d] = 0.0
+    c.began_s[:] = np.inf
+    c.ended_s[:] = c.made_s[:] = 0.0
     for k in range(c.t.in_first[v], c.t.in_first[v + 1]):
         u = c.t.in_op[k]
         home, start_s, end_s = c.state.device[u], c.state.start_s[u], c.state.end_s[u]
@@ -241,7 +241,8 @@ def _describe(c: Decoder, v: int, x: Float32Array) -> None:
 def _place(c: Decoder, v: int, found: Episodes, b: int, step: int, random: float) -> int:
     """Choose v's device, the one that is there where ``random`` is negative; record its log-probability."""
     able, x = found.able[b, step], found.features[b, step]
-    num_able, highest, total, left = 0, -np.inf, 0.0, random
+    num_able, total, highest = 0, 0.0, -np.inf
+    left = random
     for d in range(len(able)):
         if able[d]:
             num_able += 1
@@ -265,7 +266,8 @@ def _place(c: Decoder, v: int, found: Episodes, b: int, step: int, random: float
 @inlined
 def _logit(c: Decoder, v: int, d: int, x: Float32Array) -> float:
     """LeakyReLU of the sum of all contributions, times the last layer (eq. 6 and 7)."""
-    s, scale = c.s, np.float32(1.0 / max(c.num_placed[d], 1) if c.rules.is_mean else 1.0)
+    s = c.s
+    scale = np.float32(1.0 / max(c.num_placed[d], 1) if c.rules.is_mean else 1.0)
     for k in range(len(c.total)):
         c.total[k] = s.node[v, k] + c.taken[d, k] * scale
     for h in range(len(c.hidden)):
@@ -296,7 +298,9 @@ def decode(
 
     ``forced`` are the ops [B, N] and devices [B, N] of every step, to record what led to them.
     """
-    (n, d), num, (num_features, h), k = tables.time_s.shape, len(random), scores.inner.shape, len(scores.out)
+    n, d = tables.time_s.shape
+    num = len(random)
+    num_features, h = scores.inner.shape
     order, home = forced or (np.zeros((num, n)), np.zeros((num, n)))
     found = Episodes(
         order=order.astype(np.int64),
@@ -322,9 +326,9 @@ def decode(
             made_s=np.zeros(d),
             logit=np.zeros(d),
             weight=np.zeros(d),
-            taken=np.zeros((d, k), np.float32),
+            taken=np.zeros((d, len(scores.out)), np.float32),
             hidden=np.zeros(h, np.float32),
-            total=np.zeros(k, np.float32),
+            total=np.zeros(len(scores.out), np.float32),
         )
         decode_many(decoder, random[part], forced is not None, Episodes._make(column[part] for column in found))
 

@@ -133,7 +133,8 @@ class DualNetwork(nn.Module):
 
     def __init__(self, config: DopplerConfig, generator: torch.Generator, own: tuple[int, int] | None = None) -> None:
         super().__init__()
-        self._config, width = config, config.width
+        self._config = config
+        width = config.width
         num_features, num_of_device = (NUM_WIDE, len(FEATURES)) if config.wide_features else (NUM_PAPER, PAPER_FEATURES)
         self.encoder = Encoder(config.encoder, num_features, width, config.layers, generator)
         self.features = Mlp([num_features, width, width], generator)

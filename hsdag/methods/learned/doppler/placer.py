@@ -48,7 +48,8 @@ def log_p_in_turn(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tenso
     its largest one, so that no sum is zero.
     """
     cover = Cover.of(first)
-    value, num_nodes = score.flatten()[cover.op], len(score) * cover.num_nodes
+    value = score.flatten()[cover.op]
+    num_nodes = len(score) * cover.num_nodes
     most = score.detach().min().repeat(num_nodes).scatter_reduce(0, cover.node, value.detach(), "amax")
     below = most[cover.node] - value
     weight = torch.exp(-below)
@@ -98,7 +99,8 @@ class DualPolicy(Policy):
     network: DualNetwork
 
     def __init__(self, network: DualNetwork, costs: ScheduleProblem, options: DopplerConfig) -> None:
-        self.network, self._options = network, options
+        self.network = network
+        self._options = options
         self._inputs = inputs_of(costs, is_wide=options.wide_features)
         self._learns = options.learns_order, options.learns_devices
 
@@ -114,9 +116,8 @@ class DualPolicy(Policy):
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
         """The decisions that lead to plans: ops in the order in which they start, which any executor would take."""
-        costs = self._inputs.costs
-        place = inverse_of(costs.topological_order)
-        runs = [simulate(costs, plan.placement, priority=plan.priority) for plan in plans]
+        place = inverse_of(self._inputs.costs.topological_order)
+        runs = [simulate(self._inputs.costs, plan.placement, priority=plan.priority) for plan in plans]
         order = np.stack([np.lexsort((place, run.start_s)) for run in runs])
         return self._follow(order, np.stack([plan.placement[by] for plan, by in zip(plans, order, strict=True)]))
 
@@ -165,8 +166,8 @@ class DualPolicy(Policy):
         if not self._options.learns_order:
             scores = scores._replace(select=self._inputs.levels.upward_s.astype(np.float32))
         if not self._options.learns_devices:
-            alike, direct = {"out": 0 * scores.out, "own": 0 * scores.own}, EARLIEST[: len(scores.direct)]
-            scores = scores._replace(direct=direct, **alike)
+            alike = {"out": 0 * scores.out, "own": 0 * scores.own}
+            scores = scores._replace(direct=EARLIEST[: len(scores.direct)], **alike)
         order, device = ((exploring.heat, exploring.share) if learns else (GREEDY, 0.0) for learns in self._learns)
         rules = Rules((order[0], device[0]), (order[1], device[1]), self._options.mean_of_embeddings)
         found = decode(self._inputs.tables, scores, rules, random, forced)
@@ -204,23 +205,23 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
             return False
         if incumbent.checkpoint is not None and incumbent.checkpoint.load() is not None:
             return True
-        problem, most, many = incumbent.problem, self.options.simulated_updates, DopplerConfig()
+        problem = incumbent.problem
         trainer = Trainer(
             self.name,
             policy,
             ScheduleEvaluator(incumbent.costs, problem.semantics, problem.objective),
             replace(
                 self.options,
-                updates=most,
-                plans_per_update=many.plans_per_update,
-                kept_per_update=many.kept_per_update,
+                updates=self.options.simulated_updates,
+                plans_per_update=DopplerConfig.plans_per_update,
+                kept_per_update=DopplerConfig.kept_per_update,
             ),
             generator,
             singles=problem.alone,
             teacher=self.teacher(policy, problem) if self.options.teacher_updates else None,
         )
         trainer.begin()
-        for _ in range(most):
+        for _ in range(self.options.simulated_updates):
             if incumbent.is_over(SIMULATED_SHARE):
                 break
             trainer.update()

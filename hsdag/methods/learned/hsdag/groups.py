@@ -79,28 +79,29 @@ class Groups:
     @staticmethod
     def of(parses: Sequence[Parse]) -> Groups:
         """The groups of parses, in their order, by a digest of 64 bits of their members and kept edges."""
-        t, num = parses[0].topology, len(parses)
+        t = parses[0].topology
+        num = len(parses)
         kept_edges = [parse.nominated[parse.kept] for parse in parses]
         edge = np.concatenate(kept_edges)
         first_node = np.repeat(np.arange(num) * t.num_nodes, [len(each) for each in kept_edges])
         groups = Partition.from_pairs(num * t.num_nodes, first_node + t.left[edge], first_node + t.right[edge])
-        labels, home = groups.labels, groups.labels[first_node + t.left[edge]]
+        home = groups.labels[first_node + t.left[edge]]
         node = np.tile(np.arange(t.num_nodes), num)
         digest = np.zeros(groups.num_groups, dtype=np.uint64)
-        np.add.at(digest, labels, t.digests[node])
+        np.add.at(digest, groups.labels, t.digests[node])
         np.add.at(digest, home, t.digests[t.num_nodes + edge])
         _, first, distinct = np.unique(digest, return_index=True, return_inverse=True)
         is_first = np.zeros(groups.num_groups, dtype=np.bool_)
         is_first[first] = True
-        of_node, of_edge = is_first[labels], is_first[home]
+        of_node, of_edge = is_first[groups.labels], is_first[home]
         return Groups(
             torch.from_numpy(np.concatenate([parse.nominated for parse in parses])),
             torch.from_numpy(np.concatenate([parse.kept for parse in parses])),
-            labels.reshape(num, -1),
+            groups.labels.reshape(num, -1),
             distinct=torch.from_numpy(distinct),
             num_distinct=len(first),
             member=torch.from_numpy(node[of_node]),
-            member_group=torch.from_numpy(distinct[labels[of_node]]),
+            member_group=torch.from_numpy(distinct[groups.labels[of_node]]),
             edge=torch.from_numpy(edge[of_edge]),
             edge_group=torch.from_numpy(distinct[home[of_edge]]),
         )

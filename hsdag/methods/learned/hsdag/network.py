@@ -206,7 +206,8 @@ class GroupNetwork(nn.Module):
         edges: Edges | None = None,
     ) -> None:
         super().__init__()
-        self._config, self._x, self._time_s = config, x, time_s
+        self._config = config
+        self._x, self._time_s = x, time_s
         self._edges = edges or Edges.without_costs(torch.from_numpy(topology.left), torch.from_numpy(topology.right))
         self.slowness = nn.Parameter(torch.zeros(()), requires_grad=time_s is not None)
         alike = (supported[topology.left] == supported[topology.right]).all(axis=1)
@@ -226,8 +227,7 @@ class GroupNetwork(nn.Module):
 
     def view(self, situation: Situation) -> View:
         """Encode a situation under the current weights; an edge's score is sigmoid(MLP(z_u * z_v)) (Eq. 7)."""
-        masks = dropout(self._config.dropout, situation.dropout_seed)
-        z = self.encoder(self._x, self._edges, situation.state, masks)
+        z = self.encoder(self._x, self._edges, situation.state, dropout(self._config.dropout, situation.dropout_seed))
         z = unit_rows(z) if self._config.normalise else z
         left, right = (torch.from_numpy(ends) for ends in (self.groupable.left, self.groupable.right))
         logits = self.edge_mlp(z.index_select(0, left) * z.index_select(0, right)).squeeze(-1) + self._config.score_bias
@@ -245,16 +245,17 @@ class GroupNetwork(nn.Module):
         Where parsings are sampled, nominated edges are kept by their probability; without a generator, where that is at
         least one half. ``devices`` are placements [U] that the groupings must allow: edges across devices are dropped.
         """
-        topology, scores = self.groupable, np.asarray(torch.sigmoid(view.score_logits.detach()).double().numpy())
-        nominated = nominate(topology, scores)
-        shape, least = (count, len(nominated)), np.asarray(NEUTRAL_SCORE)
+        scores = np.asarray(torch.sigmoid(view.score_logits.detach()).double().numpy())
+        nominated = nominate(self.groupable, scores)
+        shape = (count, len(nominated))
+        least = np.asarray(NEUTRAL_SCORE)
         if generator is not None:
             least = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
         kept = np.broadcast_to((least <= scores[nominated]) | (not self._config.sampled_parsing), shape)
         if devices is not None:
             homes = np.stack(devices)
-            kept = kept & (homes[:, topology.left[nominated]] == homes[:, topology.right[nominated]])
-        return [parse_of(topology, nominated, scores, each) for each in kept]
+            kept = kept & (homes[:, self.groupable.left[nominated]] == homes[:, self.groupable.right[nominated]])
+        return [parse_of(self.groupable, nominated, scores, each) for each in kept]
 
     def embed(self, view: View, groups: Groups) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Pooled embeddings [G, H] of distinct groups; where parsings are sampled, log-probabilities [B K] of the

@@ -39,7 +39,8 @@ class GroupPolicy(Policy):
     network: GroupNetwork
 
     def __init__(self, network: GroupNetwork, config: HsdagConfig) -> None:
-        self.network, self._config = network, config
+        self.network = network
+        self._config = config
         self._groups = functools.lru_cache(maxsize=4)(Groups.of)  # what is drawn is evaluated, in every epoch
 
     @torch.no_grad()
@@ -67,9 +68,8 @@ class GroupPolicy(Policy):
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
         """Groupings that allow the plans: edges between devices are dropped, the others drawn as ever."""
         situation = Situation()
-        view = self.network.view(situation)
         devices = [plan.placement.copy() for plan in plans]
-        parses = self.network.parse(view, len(plans), generator, devices)
+        parses = self.network.parse(self.network.view(situation), len(plans), generator, devices)
         found = []
         for plan, device, parse in zip(plans, devices, parses, strict=True):
             _, first = np.unique(parse.partition.labels, return_index=True)
@@ -90,8 +90,8 @@ class GroupPolicy(Policy):
 
     def _likelihood(self, draws: Sequence[Draw]) -> Likelihood:
         """The decisions of draws from one situation: devices of all, then edges of all."""
-        view, groups = self.network.view(draws[0].situation), self._groups(tuple(draw.parse for draw in draws))
-        pooled, edges, of_edges = self.network.embed(view, groups)
+        groups = self._groups(tuple(draw.parse for draw in draws))
+        pooled, edges, of_edges = self.network.embed(self.network.view(draws[0].situation), groups)
         of_group = Categorical(logits=self.network.logits(pooled, groups), validate_args=False)
         devices = torch.cat([draw.devices for draw in draws])
         log_p = of_group.logits.flatten().gather(0, groups.distinct * of_group.logits.shape[1] + devices)
@@ -137,7 +137,8 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
 
     def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:
         """Features of units, and of their costs where these are known and asked for."""
-        options, graph = self.options, problem.units.graph
+        options = self.options
+        graph = problem.units.graph
         values = feature_matrix(problem.units, feature_groups(options)).values
         time_s = None
         if options.costs and problem.costs is not None:
@@ -145,8 +146,8 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
             time_s = torch.tensor(finite_times(problem.costs), dtype=torch.float32)
         topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
         edges = None if options.encoder == "hsdag" else edges_of(problem, with_costs=options.costs)
-        x, able = standardise(values), problem.supported
-        return GroupPolicy(GroupNetwork(x, topology, able, options, generator, time_s, edges), options)
+        x = standardise(values)
+        return GroupPolicy(GroupNetwork(x, topology, problem.supported, options, generator, time_s, edges), options)
 
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:

@@ -202,7 +202,7 @@ def test_plans_that_repeat_others_are_drawn_again_as_often_as_that_may_be_tried(
     found = [rollout.plan for rollout in trainer._drawn()]
     assert len(found) == len(set(found)) == 4
     assert not any(plan in trainer.buffer for plan in found)
-    trainer._options = replace(trainer._options, plans_per_update=12, resample_tries=2)
+    trainer.options = replace(trainer.options, plans_per_update=12, resample_tries=2)
     assert len(trainer._drawn()) == 12
 
 
