@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from hsdag.ir.errors import PlacementError
+from hsdag.ir.graph.paths import longest_before
 from hsdag.ir.graph.state import variable_of
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rules import Span, piece_of
@@ -36,7 +37,8 @@ def propose(
 ) -> list[Sharding]:
     """Ways to divide a model that are faster than the best device alone, as ``predict`` has it, the fastest first.
 
-    All devices divide it, or the fastest two, three and so on; the fastest way is ``refined`` in so many ``trials``.
+    All devices divide it, or the fastest two, three and so on; the fastest way, as it is or ``with_repeated`` ops, is
+    ``refined`` in so many ``trials``.
     """
     whole_s = np.where(np.isnan(costs.time_s), np.inf, costs.time_s)[list(map(bool, shapes.runs))].sum(axis=0)
     fastest = np.argsort(whole_s, kind="stable").tolist()
@@ -53,6 +55,8 @@ def propose(
         found += [replace(way, predicted_s=predict(way)) for way in made[:1] if way not in found]
     found.sort(key=lambda each: each.predicted_s)
     if variable_of(shapes.graph) is None:  # ops have to be where the variable is that they read
+        new = [way for way in (with_repeated(shapes, each, pins.keys()) for each in found[:1]) if way not in found]
+        found = sorted(found + [replace(way, predicted_s=predict(way)) for way in new], key=lambda w: w.predicted_s)
         shared = partial(choosers[0][1].shared, names=fastest)
         found[:1] = [refined(shapes, each, predict, pins, trials, shared) for each in found[:1]]
     return [each for each in found if each.predicted_s < whole_s.min()][:NUM_PROPOSED]
@@ -101,15 +105,18 @@ class _Changes:
     rng: np.random.Generator
 
     def bound(self, way: Sharding) -> Sharding:
-        """A region with the bound where a device begins elsewhere, by a grain at least."""
+        """A region, or all divided alike, with the bound where a device begins elsewhere, by a grain at least."""
         bounds = [(region, d) for region in _divided(way) for d, (first, _) in region.shares.items() if first > 0]
         region, device = self._one_of(bounds)
-        step = self.rng.normal(0.0, SPREAD)
+        step = self.rng.normal(0.0, SPREAD) * self.rng.random()
         grain = self.shapes.grain(region) or 1
         bound, last = region.shares[device]
         moved = bound + grain * int(np.copysign(np.ceil(abs(step) * self.shapes.extent(region) / grain), step))
         shares = {d: (first, moved if end == bound else end) for d, (first, end) in region.shares.items()}
-        return self._with(way, replace(region, shares={**shares, device: (moved, last)}))
+        shares[device] = moved, last
+        alike = [each for each in _divided(way) if (each.scheme, each.shares) == (region.scheme, region.shares)]
+        chosen = alike if self.rng.random() > 0.5 else [region]
+        return self._with(way, *(replace(each, shares=shares) for each in chosen))
 
     def ending(self, way: Sharding) -> Sharding:
         """A region in two: rows are handed on before a window reads them, in place of computed twice."""
@@ -188,6 +195,20 @@ class _Changes:
             return made
         scale = self.shapes.extent(made) / self.shapes.extent(region)
         return replace(made, shares={d: (round(a * scale), round(b * scale)) for d, (a, b) in region.shares.items()})
+
+
+def with_repeated(shapes: Shapes, way: Sharding, pinned: Set[int] = frozenset()) -> Sharding:
+    """The same, but all devices compute what lies between divided ops, so as not to wait for one that does."""
+    graph, regions = shapes.graph, _divided(way)
+    order, hops, is_divided = graph.topological_order, np.zeros(len(graph.edge_src)), np.zeros(graph.num_ops)
+    is_divided[[v for region in regions for v in region.ops]] = 1.0
+    is_between = longest_before(order, graph.predecessors, is_divided, hops) > 0
+    is_between &= longest_before(order[::-1], graph.successors, is_divided, hops) > 0
+    repeated = {v for region in way.regions if region.scheme == "replicated" for v in region.ops}
+    repeated |= {v for v in np.flatnonzero(is_between & (is_divided == 0)).tolist() if shapes.runs[v]} - pinned
+    devices = dict.fromkeys(sorted({d for region in regions for d in region.shares}), (0, 1))
+    made = [Region("replicated", tuple(sorted(repeated)), (None,) * len(repeated), devices)] if repeated else []
+    return replace(way, regions=(*regions, *made))
 
 
 def _divided(way: Sharding) -> list[Region]:

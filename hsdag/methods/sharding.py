@@ -250,6 +250,9 @@ class ShardChooser:
                 repeated += rest
             else:
                 devices[rest] = way.device
+        light_s = np.array([each_s for v, each_s in enumerate(self._time_s) if not self.segments.is_heavy(v)])
+        order = light_s.sum(axis=0).argsort(kind="stable").tolist()  # who adds to a part of a sum is first
+        regions = [replace(r, shares={d: r.shares[d] for d in order if d in r.shares}) for r in regions]
         if repeated:
             regions.append(Region("replicated", tuple(sorted(repeated)), (None,) * len(repeated), everywhere))
         bound_s = sum(way.compute_s for *_, way in ways)

@@ -33,7 +33,8 @@ class Region:
     """Ops [R] in topological order, the axis along which each is divided, and the range of the last one by device.
 
     ``axes`` [R] are None where the op is not divided along an axis of its result: the last op of a region whose
-    partial results are summed, with ``shares`` along what it sums over, and replicated ops, whose shares are empty.
+    partial results are summed, with ``shares`` along what it sums over, and replicated ops, whose shares are empty. The
+    first device of ``shares`` is the one that adds what every device would add to the sum to its own part.
     """
 
     scheme: Scheme

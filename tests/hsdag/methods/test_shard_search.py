@@ -14,10 +14,11 @@ from openvino import opset13 as op
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shard
-from hsdag.methods.shard_search import refined
+from hsdag.methods.shard_search import refined, with_repeated
 from hsdag.methods.sharding import Sharding
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
-from tests.hsdag.methods.test_sharding import convolutions, shapes_in, weights
+from tests.hsdag.methods.searches import not_none
+from tests.hsdag.methods.test_sharding import convolutions, mlps, shapes_in, weights
 
 
 def by_rows(model: ov.Model) -> Sharding:
@@ -128,3 +129,33 @@ def test_a_region_that_ends_earlier_has_its_shares_in_proportion() -> None:
         x = op.relu(op.convolution(x, weights(8, 8, 3, 3), [stride] * 2, [1, 1], [1, 1], [1, 1]))
     ways = tried(ov.Model([op.result(x)], [parameter], "strided"), by_rows(ov.Model([op.result(x)], [parameter])))
     assert [{0: (0, 32), 1: (32, 64)}, {0: (0, 16), 1: (16, 32)}] in [[r.shares for r in w.regions] for w in ways]
+
+
+def at_home(model: ov.Model) -> Sharding:
+    """The hidden columns of its blocks by two devices, the second of which adds first, and all else on the first."""
+    shapes, ends = shapes_in(model), [v for v, kind in enumerate(graph_of(model).op_types) if kind == "MatMul"][1::2]
+    regions = [not_none(shapes.region("hidden", end, None)) for end in ends]
+    shared = tuple(replace(region, shares={1: (192, 256), 0: (0, 192)}) for region in regions)
+    return Sharding(shared, (0,) * shapes.graph.num_ops, np.inf, 0.0)
+
+
+def test_a_bound_moves_in_one_region_or_in_all_that_are_divided_alike() -> None:
+    start = at_home(model := mlps(3, is_post=True))
+    other = replace(start.regions[2], shares={1: (128, 256), 0: (0, 128)})
+    ways = tried(model, replace(start, regions=(*start.regions[:2], other)))
+    bounds = {tuple(each.shares[0][1] for each in way.regions) for way in ways if len(way.regions) == 3}
+    assert any(first == second != 192 and third == 128 for first, second, third in bounds)
+    assert any(first == 192 != second for first, second, _ in bounds)
+
+
+def test_all_devices_compute_what_lies_between_divided_ops_but_one_adds_to_its_part_of_a_sum() -> None:
+    model = mlps(3, is_post=True)
+    graph, start = graph_of(model), at_home(model)
+    norms, adds = ([v for v, each in enumerate(graph.op_types) if each == kind] for kind in ("MVN", "Add"))
+    assert norms[1] not in repeated(with_repeated(shapes_in(model), start, {norms[1]}))
+    way = with_repeated(shapes_in(model), start)
+    found = shard(model, graph, way.regions, way.devices, "AB")
+    where = {v: {d for u, d in zip(found.origin, found.devices, strict=True) if u == v} for v in (*norms, *adds)}
+    assert where == {**{v: {0, 1} for v in norms[:2]}, **{v: {1} for v in adds[:2]}, norms[2]: {0}, adds[2]: {0}}
+    inputs = inputs_of(model, np.random.default_rng(0))
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) <= LARGEST_DIFFERENCE

@@ -92,6 +92,8 @@ def test_no_sequence_of_ways_is_cheaper(
     least = min(every_cost(chooser))
     found = chooser.best()
     assert (least if found is None else found.predicted_s) == pytest.approx(least)
+    first = {next(iter(r.shares)) for r in (found.regions if found else ()) if r.scheme != "replicated"}
+    assert first <= {int(np.argmax(speeds))}  # which adds to its part of a sum
 
 
 @pytest.mark.parametrize(("stride", "cuts"), [(1, ["AvgPool", "AvgPool"]), (2, ["Relu", "AvgPool"] * 2)])

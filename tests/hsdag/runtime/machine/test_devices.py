@@ -142,23 +142,13 @@ def test_a_precision_is_for_every_device_and_contradicts_none() -> None:
     assert not reduced_precision(devices[:1])
 
 
-@pytest.mark.parametrize(
-    ("hint", "capable", "known", "elsewhere"),
-    [
-        (None, True, {0, 1}, {0, 1}),
-        (None, False, {1}, {0, 1}),
-        ("bf16", False, {0, 1, 2}, {0, 1, 2}),
-        ("f32", True, set(), set()),
-    ],
-)
-def test_cpus_compute_in_bf16_as_told_or_as_they_say_and_on_another_machine_unless_told_otherwise(
-    hint: str | None, capable: bool, known: set[int], elsewhere: set[int]
-) -> None:
-    told = ["CPU", f"A=CPU[{PRECISION}=bf16]", f"B=CPU[{PRECISION}=f32]", "GPU"]
-    said = {"CPU": "bf16" if capable else "f32", "CPU_A": "bf16", "CPU_B": "f32", "GPU": "bf16"}
-    specs = [DeviceSpec.parse(each) for each in told]
-    core = SimpleNamespace(get_property=lambda name, _: said[name])
-    assert (in_bf16(specs, hint, core), in_bf16(specs, hint)) == (known, elsewhere)
+def test_cpus_compute_in_bf16_as_told_or_as_they_say_and_on_another_machine_unless_told_otherwise() -> None:
+    specs = [DeviceSpec.parse(each) for each in ("CPU", f"A=CPU[{PRECISION}=bf16]", f"B=CPU[{PRECISION}=f32]", "GPU")]
+    for own, found in (("bf16", {0, 1}), ("f32", {1})):
+        said = {"CPU": own, "CPU_A": "bf16", "CPU_B": "f32", "GPU": "bf16"}
+        core = SimpleNamespace(get_property=lambda name, _, said=said: said[name])
+        assert [in_bf16(specs, hint, core) for hint in (None, "bf16", "f32")] == [found, {0, 1, 2}, set()]
+    assert in_bf16(specs) == {0, 1}
 
 
 @pytest.mark.parametrize(
