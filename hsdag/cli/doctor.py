@@ -12,7 +12,6 @@ from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.diagnosis.bisect import Bisection
-    from hsdag.diagnosis.cuda_check import CudaReport
     from hsdag.diagnosis.examination import Examination
     from hsdag.diagnosis.model import ModelReport
 
@@ -44,7 +43,13 @@ def doctor(
         if given:
             raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(given)}")
         report = check_cuda(devices, on_step=say)
-        print_json(report.model_dump(mode="json")) if as_json else _show_checks(report)
+        if as_json:
+            print_json(report.model_dump(mode="json"))
+            return
+        rows = [[each.name, "pass" if each.passed else "FAIL", each.detail] for each in report.items]
+        print_table(None, ["check", "", "detail"], rows)
+        typer.echo(", ".join(f"{name} {what}" for name, what in report.machine.items()))
+        typer.echo(report.sentence)
         return
     from hsdag.diagnosis.examination import examine
     from hsdag.ir.graph.reader import check_model_path
@@ -62,14 +67,6 @@ def doctor(
         on_step=say,
     )
     print_json(found.model_dump(mode="json")) if as_json else _show(found)
-
-
-def _show_checks(found: CudaReport) -> None:
-    print_table(
-        None, ["check", "", "detail"], [[i.name, "pass" if i.passed else "FAIL", i.detail] for i in found.items]
-    )
-    typer.echo(", ".join(f"{name} {what}" for name, what in found.machine.items()))
-    typer.echo(found.sentence)
 
 
 def _show(found: Examination) -> None:

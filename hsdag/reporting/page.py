@@ -23,7 +23,6 @@ from hsdag.ir.errors import HsdagError, OptionError
 from hsdag.placing.result import PlaceResult, Tally
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.explaining import explain_run
-from hsdag.reporting.explanation import Explanation
 from hsdag.reporting.figures import progress_figures, timeline_figures
 from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
 from hsdag.reporting.report import environment_of, next_steps_of, sentence_of
@@ -188,7 +187,12 @@ def sections_of(run: RunFolder) -> list[Section]:
         found = [Section("comparison", "Comparison", COMPARISON_LEAD, html)]
     if run.placement is not None:
         with suppress(HsdagError):  # where it cannot be told why the answer is as it is
-            found.append(_explanation(explain_run(run)))
+            why = explain_run(run)
+            html = f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in why.sentences[len(why.answer) :])}</ul>"
+            for title, names, cells in why.tables(MOST_ROWS):
+                html += f"<h3>Simulated: {title}</h3>{html_table(names, cells)}"
+            lead = "Why the placement is as it is, and what would change it."
+            found.append(Section("explanation", "Why", lead, html))
     layers = layers_html(placed)
     lead = GRAPH_LEAD + LARGE_LEAD * bool(layers)
     found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, op_source(placed))))
@@ -269,14 +273,6 @@ def _profile(placed: PlacedGraph) -> str:
         shape = "×".join(map(str, graph.shape_of(v))) or "scalar"
         rows.append([graph.op_names[v], graph.op_types[v], placed.name_of(int(placed.device[v])), *times, shape])
     return html_table(["op", "type", "device", *(f"{placed.devices[d]}, ms" for d in known), "shape"], rows)
-
-
-def _explanation(found: Explanation) -> Section:
-    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences[len(found.answer) :])
-    html = f"<ul>{items}</ul>"
-    for title, columns, rows in found.tables(MOST_ROWS):
-        html += f"<h3>Simulated: {title}</h3>{html_table(columns, rows)}"
-    return Section("explanation", "Why", "Why the placement is as it is, and what would change it.", html)
 
 
 def _tried(run: RunFolder, objective: Objective) -> Section:

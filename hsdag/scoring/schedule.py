@@ -75,10 +75,9 @@ class ScheduleEvaluator(Evaluator):
 
     def priority(self, plan: Plan) -> IntArray | None:
         """[N] the ranks that ops run by, smallest first; None where they run by another order."""
-        if plan.priority is not None and self.takes_order:
-            return (
-                plan.priority if self.unit_of_op is None else op_priority(self.problem, self.unit_of_op, plan.priority)
-            )
+        units, ranks = self.unit_of_op, plan.priority
+        if ranks is not None and self.takes_order:
+            return ranks if units is None else op_priority(self.problem, units, ranks)
         return np.argsort(self.problem.topological_order) if self.semantics.order is Order.PRIORITY else None
 
     def run(self, plan: Plan) -> Simulation:

@@ -140,9 +140,8 @@ class _Search:
             wrong = np.flatnonzero(~self._units.supported[np.arange(self._units.num_units), plan.placement])
             op, name = self._units.units.graph.op_names[wrong[0]], self._units.devices[plan.placement[wrong[0]]]
             forbidden = "which --pin forbids or " if self._options.pins else ""
-            raise PlacementError(
-                f"the placement to start with has op {op!r} on {name}, {forbidden}which does not support it"
-            )
+            where = f"the placement to start with has op {op!r} on {name}"
+            raise PlacementError(f"{where}, {forbidden}which does not support it")
         return [plan]
 
     def run(self) -> SolveResult:

@@ -32,7 +32,8 @@ def compile_copies(
     A pipeline over several devices, in place of a device, is compiled already, and closed with what is returned.
     Raises DeviceError when a device is absent or does not compile the model.
     """
-    compiled, given = list[Any](), {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
+    compiled = list[Any]()
+    given = {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
     for spec, _ in copies:
         if not isinstance(spec, DeviceSpec):
             compiled.append(spec)
@@ -91,7 +92,8 @@ class CopiedModel(CompiledModel):
         self.inputs, self.outputs = list(compiled[0].inputs), list(compiled[0].outputs)
         self.has_state = bool(self.copies[0].idle[0].query_state())
         self._waiting: deque[tuple[Callable[[Any], object], Future[None]]] = deque()
-        self._lock, self._is_closed = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._is_closed = False
         self._own = threading.local()
         self._callback: Callable[[Any, Any], None] | None = None
         self._started: dict[int, deque[tuple[Future[Outputs], Any]]] = defaultdict(deque)  # by caller's thread
@@ -139,7 +141,9 @@ class CopiedModel(CompiledModel):
         """
         if self.has_state:
             raise ExecutionError("the model keeps state between inferences: use create_infer_request()")
-        request, found, caller = CopiesRequest(self), Future[Outputs](), threading.get_ident()
+        request = CopiesRequest(self)
+        found = Future[Outputs]()
+        caller = threading.get_ident()
         request.start_async(inputs)
         with self._told:
             self._started[caller].append((found, userdata))
@@ -199,7 +203,8 @@ class CopiedModel(CompiledModel):
         return len(self._waiting) > sum(other.num_ended_before(copy.next_end_s) for other in others)
 
     def _run(self, copy: Copy, request: Any, num_busy: int, run: Callable[[Any], object], done: Future[None]) -> None:
-        begin_s, error = time.perf_counter(), None
+        begin_s = time.perf_counter()
+        error = None
         try:
             run(request)
         except Exception as failure:  # noqa: BLE001 - whoever waits for it is told
@@ -230,7 +235,8 @@ class CopiesRequest(Request):
     """One inference at a time, each on the copy that is expected to end it first."""
 
     def __init__(self, model: CopiedModel) -> None:
-        self._model, self._given = model, dict[int, Any]()
+        self._model = model
+        self._given = dict[int, Any]()
         self._results: list[Any] = []
         self.run: Future[None] = Future()
         self.run.set_result(None)

@@ -26,11 +26,8 @@ class GdpConfig(TrainingOptions):
     plans_per_update: int = 32
     epochs: int = 4
     learning_rate: float = 2e-3
-    last_learning_rate: float = 3e-4
     entropy: float = 0.03
-    elites: int = 1
     imitation_weight: float = 0.3
-    patience: int = 25
     width: int = 64
     """Width of embeddings and of attention."""
     layers: int = 3
@@ -72,8 +69,6 @@ class GdpConfig(TrainingOptions):
             reward=Reward.SQUARE_ROOT,
             baseline=Baseline.RUNNING,
             max_grad_norm=0.0,
-            width=64,
-            segment=128,
             relative=False,
             costs=False,
         )

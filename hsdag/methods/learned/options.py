@@ -51,11 +51,11 @@ class TrainingOptions(ABC):
     kept_per_update: int | None = None
     """Of these, those that are learned from, one half the best and one half the worst; None: all. A plan costs less to
     draw and to evaluate than to learn from."""
-    epochs: int = 1
+    epochs: int = 2
     """Optimisation steps per update."""
     learning_rate: float = 1e-3
     """Adam's learning rate at the beginning."""
-    last_learning_rate: float = 1e-3
+    last_learning_rate: float = 3e-4
     """Adam's learning rate at the end."""
     exploration: float = 0.0
     """Share of uniform decisions at the beginning; there are none at the end."""
@@ -73,7 +73,7 @@ class TrainingOptions(ABC):
     """gamma: the i-th plan of an episode counts gamma^i."""
     clip: float | None = 0.2
     """Clipping range of the importance weight of every decision (PPO); None turns importance weighting off."""
-    elites: int = 0
+    elites: int = 1
     """Best plans so far that every update imitates (self-imitation); 0 turns it off."""
     imitation_weight: float = 1.0
     """Weight of imitated decisions beside the others."""
@@ -87,7 +87,7 @@ class TrainingOptions(ABC):
     """Evaluate the plans of single devices before learning starts, which gives v_ref."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them alone."""
-    patience: int = 0
+    patience: int = 25
     """Updates in a row without any new plan after which the search has converged; 0 never."""
     begins_taught: bool = True
     """Where plans are simulated, begin with the plans of the policy that was learned on other problems: the best of

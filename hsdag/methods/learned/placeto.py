@@ -35,11 +35,7 @@ class PlacetoConfig(TrainingOptions):
     """Hyper-parameters of Placeto. Raises OptionError for wrong ones."""
 
     plans_per_update: int = 8
-    epochs: int = 2
     learning_rate: float = 3e-3
-    last_learning_rate: float = 3e-4
-    elites: int = 1
-    patience: int = 25
     sweeps: int = 1
     """Times that an episode visits every group (A.7: n)."""
     intermediate: bool = True
@@ -87,7 +83,6 @@ class PlacetoConfig(TrainingOptions):
             learning_rate=1e-3,
             last_learning_rate=1e-4,
             entropy=1e-2,
-            last_entropy=0.0,
             reward=Reward.NEGATIVE,
             baseline=Baseline.RECENT,
             max_grad_norm=0.0,

@@ -31,12 +31,8 @@ class Scoring(Enum):
 class RnnConfig(TrainingOptions):
     """Hyper-parameters of the RNN-based method. Raises OptionError for wrong ones."""
 
-    epochs: int = 2
     learning_rate: float = 1e-2
-    last_learning_rate: float = 3e-4
-    elites: int = 1
     imitation_weight: float = 0.3
-    patience: int = 25
     width: int = 64
     """Units of the LSTM in either direction of the encoder, and in the decoder."""
     scoring: Scoring = Scoring.DOT

@@ -335,7 +335,8 @@ class SharedMemory:
     """
 
     def __init__(self, core: Any, specs: Sequence[DeviceSpec]) -> None:
-        self._core, self._specs = core, specs
+        self._core = core
+        self._specs = specs
         self._contexts: dict[str, Any] = {}
 
     def tensor(self, writer: int, readers: Sequence[int], is_result: bool, element_type: Any, shape: Any) -> Any:

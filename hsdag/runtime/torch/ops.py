@@ -163,14 +163,8 @@ def _mvn(op: Op) -> TensorFunction:
     return lambda xs: (functional.layer_norm(xs[0], tail, eps=eps),)
 
 
-def _constant(op: Op) -> TensorFunction:
-    tensor = constant_tensor(op.node)
+def _always(tensor: Tensor) -> TensorFunction:
     return lambda _: (tensor,)
-
-
-def _shape_of(op: Op) -> TensorFunction:
-    shape = torch.tensor(op.shape(), dtype=op.dtype())
-    return lambda _: (shape,)
 
 
 def _concat(op: Op) -> TensorFunction:
@@ -331,8 +325,8 @@ BUILDERS: dict[str, Builder] = {
     "ReduceMin": _reduction(torch.amin),
     "ReduceLogicalAnd": _reduction(torch.all),
     "ReduceLogicalOr": _reduction(torch.any),
-    "Constant": _constant,
-    "ShapeOf": _shape_of,
+    "Constant": lambda op: _always(constant_tensor(op.node)),
+    "ShapeOf": lambda op: _always(torch.tensor(op.shape(), dtype=op.dtype())),
     # OpenVINO has worked out shapes already: zeros and -1 of a Reshape, the axes of a Squeeze
     **{name: _with(torch.reshape, shape=Op.out_shape) for name in ("Reshape", "Squeeze", "Unsqueeze")},
     "Transpose": _with(torch.permute, dims=lambda op: op.value(1) or tuple(range(len(op.shape())))[::-1]),

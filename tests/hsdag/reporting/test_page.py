@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.placing.answer import NO_MEMORY
+from hsdag.reporting.figures import timeline_figures
 from hsdag.reporting.graph import PlacedGraph
 from hsdag.reporting.page import MOST, facts_of, layers_by_name, layers_html, sections_of
-from tests.hsdag.reporting.examples import BEGUN, EVENTS, EVIL, FAST, NAMES, PROFILE, RESULT, RUN, Example
+from tests.hsdag.reporting.examples import (
+    BEGUN,
+    EVENTS,
+    EVIL,
+    FAST,
+    NAMES,
+    PROFILE,
+    RESULT,
+    RUN,
+    Example,
+    measured_timeline,
+)
 
 
 def section_of(html: str, key: str) -> str:
@@ -113,3 +126,18 @@ def test_what_is_divided_or_not_placed_takes_what_the_whole_does_at_best() -> No
     times = np.array([[2.0, 1.0, np.nan], [3.0, 4.0, np.nan], [5.0, np.nan, np.nan], [np.nan, np.nan, np.nan]])
     placed = PlacedGraph(graph_from_edges(["Relu"] * 4, []), ("A", "B", "A+B"), np.array([0, 2, -1, 2]), times)
     assert placed.cost_s.tolist() == [2.0, 3.0, 5.0, 0.0]
+
+
+def test_a_timeline_is_in_milliseconds_and_its_legend_has_every_type_that_it_shows() -> None:
+    legend: Any
+    legend, figure = timeline_figures(measured_timeline())
+    shown = [unescape(each) for each in re.findall(r"</b> (.*?)</span>", legend.text)]
+    assert (set(shown), shown[-1]) == ({"Convolution", "MatMul", f"Relu{EVIL}", "Concat", "transfer"}, "transfer")
+    made: Any = figure
+    assert (made.x_range.start, made.x_range.end) == pytest.approx((-0.075, 7.65))
+    assert (made.y_range.start, made.y_range.end, made.height) == (2.5, -0.5, 224)  # two links below two devices
+    ops = made.renderers[0]
+    assert [list(ops.data_source.data[side]) for side in ("left", "right", "ms")] == [
+        pytest.approx(times) for times in ([0, 4, 4.5, 6.5], [4, 6, 5.5, 7.5], [4, 2, 1, 1])
+    ]
+    assert ops.glyph.line_color == "white"

@@ -32,11 +32,13 @@ class DopplerConfig(TrainingOptions):
 
     plans_per_update: int = 64
     kept_per_update: int | None = 16
+    epochs: int = 1
     last_learning_rate: float = 1e-4
     entropy: float = 1e-3
     baseline: Baseline = Baseline.RANKS
     elites: int = 4
     imitation_weight: float = 0.05
+    patience: int = 0
     width: int = 64
     """Width of all hidden layers."""
     layers: int = 3
@@ -102,7 +104,6 @@ class DopplerConfig(TrainingOptions):
             reward=Reward.NEGATIVE,
             baseline=Baseline.RUNNING,
             teacher_updates=200,
-            single_devices_first=True,
             max_grad_norm=0.0,
             width=128,
             encoder="messages",

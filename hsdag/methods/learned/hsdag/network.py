@@ -32,7 +32,6 @@ class HsdagConfig(TrainingOptions):
     elites: int = 4
     greedy_every: int = 2
     resample_tries: int = 12
-    patience: int = 25
     advantage_floor: float = 0.01
     hidden: int = 128
     """Width of all hidden layers (Table 6: hidden_channel)."""

@@ -27,28 +27,22 @@ def test_a_text_of_another_form_is_refused(text: str) -> None:
         Scenario.parse(text)
 
 
-def test_tokens_after_others_follow_an_inference_of_the_same_length() -> None:
+def test_tokens_after_others_follow_an_inference_of_the_same_length_and_weights_are_relative() -> None:
     alone, short, steady = parse_scenarios((), "128,64+16@2,1+1024")
     lengths = [[shapes["input_ids"][1] for shapes in each.inferences] for each in (alone, short, steady)]
     seen = [[shapes["attention_mask"][1] for shapes in each.inferences] for each in (alone, short, steady)]
     assert lengths == [[128], [16, 64], [1023, 1, 1]]
     assert seen == [[128], [16, 80], [1023, 1024, 1025]]
     assert short.weight == 2.0
+    assert shares(parse_scenarios(["x[1]@3", "x[2]"], None)).tolist() == [0.75, 0.25]
 
 
 @pytest.mark.parametrize("text", ["", "0", "1+", "1+2+3", "one", "1,,2", "1@0", "1+-3", "99999999999"])
-def test_tokens_of_another_form_are_refused(text: str) -> None:
+def test_tokens_of_another_form_are_refused_and_those_beside_shapes(text: str) -> None:
     with pytest.raises(OptionError, match="--tokens"):
         parse_scenarios((), text)
-
-
-def test_tokens_and_shapes_exclude_each_other() -> None:
     with pytest.raises(OptionError, match="give one of the two"):
         parse_scenarios(["x[1]"], "128")
-
-
-def test_weights_count_relative_to_each_other() -> None:
-    assert shares(parse_scenarios(["x[1]@3", "x[2]"], None)).tolist() == [0.75, 0.25]
 
 
 def test_inputs_of_fixed_shapes_need_no_shape_and_tokens_name_inputs_that_are_missing() -> None:
