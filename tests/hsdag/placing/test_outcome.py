@@ -279,7 +279,6 @@ def test_what_is_expected_to_be_faster_than_every_measured_split_is_compared_fir
 
 def test_an_answer_of_hetero_is_compared_with_the_fastest_finalist_of_the_other_executor() -> None:
     names = ["placement 1", "placement 2", "HETERO:placement 1", "HETERO:placement 2"]
-    times_s = (3.0, 2.0, 1.0, 4.0)
-    samples = {name: Samples(((s, s),) * 3) for name, s in zip(names, times_s, strict=True)}
+    samples = {name: Samples(((s, s),) * 3) for name, s in zip(names, (3.0, 2.0, 1.0, 4.0), strict=True)}
     final: Any = SimpleNamespace(answer=names[2], comparison=Comparison(samples, {}), finalists=names)
     assert _other_executor(searched([]), final)[0] == "placement 2"
