@@ -364,12 +364,12 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
 
     def needed_bytes(self, problem: Problem) -> float:
         """Activations of ``ROWS`` embeddings with what the gradient keeps, reachability, and the plans of episodes."""
-        o = self.options
-        num = o.groups or problem.num_units
-        made = 2 * o.rounds * (4 * o.width + 3 * o.embedding) + 14 * o.embedding
-        num_steps = o.plans_per_update * o.sweeps * -(-num // o.step)
+        options = self.options
+        num = options.groups or problem.num_units
+        made = 2 * options.rounds * (4 * options.width + 3 * options.embedding) + 14 * options.embedding
+        num_steps = options.plans_per_update * options.sweeps * -(-num // options.step)
         num_rows = min(max(ROWS, num), num_steps * num)
-        return 12.0 * num_rows * made + 9.0 * num**2 + 16.0 * o.intermediate * num_steps * num
+        return 12.0 * num_rows * made + 9.0 * num**2 + 16.0 * options.intermediate * num_steps * num
 
     def penalty(self, problem: Problem) -> Callable[[Plan], float]:
         """R(p) of A.7: the simulated value and so many seconds per GB that the fullest device is over its memory."""
