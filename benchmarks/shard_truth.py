@@ -162,10 +162,10 @@ def predict(names: list[str], count: int, rounds: int) -> bool:
         print(f"{name}: " + ", ".join(f"{a:.2f}/{b:.2f}" for a, b in zip(simulated, measured, strict=True)))
     simulated, measured, halves = (np.concatenate(each, axis=-1) for each in zip(*pairs, strict=True))
     rank, error = float(spearmanr(simulated, measured)[0]), float(np.median(np.abs(simulated / measured - 1)))
-    right = float(((simulated < 1) == (measured < 1)).mean())
+    right, again = (float(((a < 1) == (b < 1)).mean()) for a, b in ((simulated, measured), halves))
     print(
         f"{len(measured)} shardings, SIMULATED over measured: Spearman {rank:.3f}, error {error:.1%}, sign {right:.1%}"
-        f"; of one half of measurements with the other: Spearman {float(spearmanr(*halves)[0]):.3f}"
+        f"; of one half of measurements with the other: Spearman {float(spearmanr(*halves)[0]):.3f}, sign {again:.1%}"
     )
     return rank >= 0.95 and error <= 0.08 and right >= 38 / 40
 
