@@ -23,8 +23,8 @@ MAX_TYPES = 10
 """Entries of the legend; where there are more types, the last entry is all the others."""
 
 BAR, LINK_ROW = 0.8, 0.5
-LANES_SHOWN = 8
-"""Height of a bar in its row; of a link's row beside a device's, which is 1; transfers that may share a row."""
+"""Height of a bar in its row; of a link's row beside a device's, which is 1."""
+LANES_SHOWN = 8  # transfers that may share a row
 MAX_OUTLINED = 600
 """Bars up to which they have an outline: most of more would be narrower than it."""
 

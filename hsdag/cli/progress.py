@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is not a terminal."""
 
-COMPARING = "comparing"
-WAITING = ("compiling the search", "loading the method")
-"""What the phases of the final comparison, and those that are no part of the budget, begin with."""
+COMPARING = "comparing"  # what the phases of the final comparison begin with
+WAITING = ("compiling the search", "loading the method")  # and those that are no part of the budget
 
 NUM_FIRST = 64
 """Events among which are those of devices alone."""

@@ -80,7 +80,9 @@ class Locator:
         return found
 
 
-_read = cache(Path.read_bytes)
+@cache
+def _digest(file: str) -> str:
+    return sha256(Path(file).read_bytes()).hexdigest()
 
 
 @cache
@@ -90,7 +92,7 @@ def _stamp(function: Any) -> str:
     named = [getattr(function, "py_func", function).__globals__.get(name) for name in code.co_names]
     calls = sorted(_stamp(each) for each in named if hasattr(each, "py_func"))
     values = [repr(each) for each in named if isinstance(each, FROZEN)]
-    parts = (_read(Path(code.co_filename)), code.co_firstlineno, calls, values)
+    parts = (_digest(code.co_filename), code.co_firstlineno, calls, values)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -43,8 +43,9 @@ BUSY = 0.02
 """Seconds of processor time for each second that goes by, below which a process does not count as computing."""
 
 WATCH_S = 0.2
+"""How often a working process is looked at."""
 MEMORY_SHARE = 0.9
-"""How often a working process is looked at, and how much of the memory that is free when it starts it may take."""
+"""How much of the memory that is free when it starts a process may take."""
 
 EXIT_LIMIT_S = 10.0
 """How long a process may take to end."""

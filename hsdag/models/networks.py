@@ -16,8 +16,9 @@ WeightPrecision: TypeAlias = Literal["fp16", "int8", "int4"]
 """How weights are stored: halves, bytes with a scale and a zero point per row, or four bits with those per group."""
 
 NORM_EPS = 1e-5
+"""Of the decoders' RMS norms."""
 ROTARY_BASE = 10_000.0
-"""Of the decoders' RMS norms and rotary positions."""
+"""Of the decoders' rotary positions."""
 
 
 @dataclass(frozen=True)

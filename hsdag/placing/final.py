@@ -33,9 +33,8 @@ FINAL_CANDIDATES, WARM_UP_RUNS, RUNS_EACH_ROUND = 4, 4, 2
 """It has the time to compile, warm up and measure so many candidates."""
 LEAST_FINAL_SHARE = 0.5
 """Of its time, which the comparison has although the search took longer than it should, or checking needs more."""
-PROCESS_S = 1.5
-CHECK_RUNS = 8
-"""What a process takes that loads OpenVINO, and the inferences of candidate and reference in a check of outputs."""
+PROCESS_S = 1.5  # what a process takes that loads OpenVINO
+CHECK_RUNS = 8  # inferences of candidate and reference in a check of outputs
 TIMELINE_SHARE, TIMELINE_INFERENCES = 0.05, 14
 """A timeline of the answer is measured where compiling it twice and so many inferences take at most this share of the
 budget."""

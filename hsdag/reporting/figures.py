@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 HATCHES = (" ", "/", ".", "x", "-", "\\", "o", "|", "+", "*")
 """Of devices, in order; the colours are those of Gantt charts."""
 
-UNPLACED_COLOUR = "#9a9a9a"
-MOST_LETTERS = 48
-"""The colour of ops that are nowhere; letters of the label of a row, which leave room for the figure."""
+UNPLACED_COLOUR = "#9a9a9a"  # of ops that are nowhere
+MOST_LETTERS = 48  # of the label of a row, which leave room for the figure
 
 
 def colour_of(index: int) -> str:

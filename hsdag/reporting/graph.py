@@ -38,8 +38,8 @@ LOOK = {
 }
 
 LEAST_REACH, LEAST_ROWS = 8.0, 3.5
-ROW_PX = 35
-"""Layers, and rows, on both sides of the middle that are shown at least; and the height that a row may have."""
+"""Layers, and rows, on both sides of the middle that are shown at least."""
+ROW_PX = 35  # the height that a row may have
 
 STUB = 0.9
 """Layers that are drawn at either end of an edge over too many of them."""

@@ -41,9 +41,8 @@ CSS = (HERE / "page.css").read_text(encoding="utf-8")
 FEWEST, MOST = 4, 80
 """Layers that make a list worth having, and that can be looked through."""
 
-SMALLEST = 400
-OTHERS = "other ops"
-"""The share of all ops, as one of so many, that a layer has at least; what ops are called that are in none."""
+SMALLEST = 400  # the share of all ops, as one of so many, that a layer has at least
+OTHERS = "other ops"  # what ops are called that are in no layer
 
 MOST_ROWS, MOST_OPS = 8, 40
 """Of gains, the largest first; of the profile, the longest first."""

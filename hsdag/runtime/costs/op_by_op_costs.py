@@ -24,10 +24,9 @@ from hsdag.runtime.simulator.values import period_s
 STEP = 1e-3
 """By this share a parameter is changed to find the derivative of the makespan."""
 
-LEVEL = 1.0
-TRUST = Trust(observed=0.02, scale=1.0)
-ROUNDS = 2
-"""How far one factor for all times may be off; how far others; how often derivatives are taken afresh."""
+LEVEL = 1.0  # how far one factor for all times may be off
+TRUST = Trust(observed=0.02, scale=1.0)  # and how far others
+ROUNDS = 2  # how often derivatives are taken afresh
 
 
 @dataclass(frozen=True, eq=False)

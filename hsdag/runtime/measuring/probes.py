@@ -167,9 +167,8 @@ def stretch(requests: Sequence[Any]) -> list[float]:
     return [(mine[-1] - begins_s[0]) / len(mine) for mine in counted]
 
 
-STEPS = 4
-LEAST_RUNS = 5
-"""Syncs of an inference of the probe, and its inferences."""
+STEPS = 4  # syncs of an inference of the probe
+LEAST_RUNS = 5  # its inferences
 
 
 def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:

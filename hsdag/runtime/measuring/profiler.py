@@ -32,9 +32,8 @@ A = TypeVar("A")
 LEAST_CALL_LIMIT_S = 60.0
 """A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
 
-SHARE_OF_MODEL = 0.7
-RUNS_OF_ROUND = 4
-"""Of the time for two devices side by side, what the model gets; and the inferences that one round of it takes."""
+SHARE_OF_MODEL = 0.7  # of the time for two devices side by side
+RUNS_OF_ROUND = 4  # inferences that one round of the model takes
 
 AGAIN = 8
 """A model is compiled again without performance counters where that takes at most one part in so many of the time."""
