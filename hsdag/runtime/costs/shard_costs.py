@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.shards.rewrite import ShardedGraph
 from hsdag.runtime.costs.fitting import fit_factors
 from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
-from hsdag.runtime.executor.merging import ASSUMED_BYTES_PER_S
 
 SPREAD = np.array([0.2, 2.0])
 """How far factors may be off: pieces may be less efficient than the whole op, and probes of boundaries are small."""
@@ -34,15 +32,22 @@ class ShardFactors:
 def sharded_costs(
     costs: WorkConservingCosts, found: ShardedGraph, factors: ShardFactors = ShardFactors()
 ) -> WorkConservingCosts:
-    """Costs of a divided model's ops from those of the model's; what brings tensors together writes its result."""
+    """Costs of a divided model's ops from those of the model's; joining the pieces of a tensor means writing it.
+
+    Ops that take no time, as they run in one kernel with the op before, read and write what was joined before them.
+    """
+    graph = found.graph
     origin = np.array(found.origin)
-    time_s = np.where(
-        origin[:, None] < 0,
-        found.graph.output_bytes[:, None] / ASSUMED_BYTES_PER_S,
-        costs.table.op_s[np.maximum(origin, 0)] * np.array(found.work)[:, None],
-    )
+    whole_s = costs.table.op_s[origin]
+    own = costs.cut_costs
+    is_joined = (origin < 0) & np.isin(graph.op_types, ("Add", "Concat"))
+    behind = graph.edge_dst[(is_joined & np.isin(graph.op_types, "Concat"))[graph.edge_src]]
+    is_light = (origin >= 0) & (graph.flops > 0) & ~whole_s.any(axis=1) & np.isin(np.arange(graph.num_ops), behind)
+    s_per_byte = (is_joined | is_light)[:, None] * own.write_s_per_byte + is_light[:, None] * own.read_s_per_byte
+    time_s = np.where(origin[:, None] < 0, 0.0, whole_s * np.array(found.work)[:, None])
+    time_s += graph.output_bytes[:, None] * s_per_byte
     scale = np.repeat([factors.work, factors.boundary], [costs.num_devices, 3 * costs.num_devices])
-    return replace(costs, table=PartTable(found.graph, time_s), parameters=costs.parameters * scale)
+    return replace(costs, table=PartTable(graph, time_s), parameters=costs.parameters * scale)
 
 
 def simulated_s(costs: WorkConservingCosts, devices: Sequence[int]) -> float:
@@ -56,15 +61,9 @@ def fitted_factors(
     """Factors that make simulations of divided models [K] agree with what they were measured to take [K]."""
     factors = ShardFactors()
     for _ in range(2):  # the longest chain may become another one
-        rows = [_chain(sharded_costs(costs, each, factors), each) for each in found]
-        known = np.array([[work / factors.work, boundary / factors.boundary] for work, boundary in rows])
-        work, boundary = fit_factors(known / np.array(measured_s)[:, None], SPREAD, SCATTER).tolist()
+        rows = [sharded_costs(costs, each, factors).chain_s(np.array(each.devices)) for each in found]
+        known = [np.split(row, [costs.num_devices]) for row in rows]  # seconds of work, and of boundaries
+        sums = np.array([[work.sum() / factors.work, boundary.sum() / factors.boundary] for work, boundary in known])
+        work, boundary = fit_factors(sums / np.array(measured_s)[:, None], SPREAD, SCATTER).tolist()
         factors = ShardFactors(work, boundary)
     return factors
-
-
-def _chain(costs: WorkConservingCosts, found: ShardedGraph) -> tuple[float, float]:
-    """Seconds of work, and of boundaries, along the longest chain of parts."""
-    placement: IntArray = np.array(found.devices)
-    row: FloatArray = costs.chain_s(placement)
-    return float(row[: costs.num_devices].sum()), float(row[costs.num_devices :].sum())

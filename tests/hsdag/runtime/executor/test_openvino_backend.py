@@ -27,15 +27,11 @@ from tests.hsdag.runtime.executor.python_ops import Call, Gate, PythonOp, device
 X = np.asarray([-1.0, 0.5, 1.0, 2.0], dtype=np.float32)
 
 
-def own_threads() -> list[str]:
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("hsdag-"))
-
-
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     """Whatever goes wrong, threads end."""
     yield
-    await_until(lambda: gc.collect() >= 0 and not own_threads())
+    await_until(lambda: gc.collect() >= 0 and not any(t.name.startswith("hsdag-") for t in threading.enumerate()))
 
 
 def compiled(core: ov.Core, model: ov.Model, limit_s: float | None = None) -> WorkConservingModel:

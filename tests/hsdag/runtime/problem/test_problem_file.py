@@ -73,10 +73,6 @@ def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     assert labels.expressions == ("", "", "relu(a)")
 
 
-def _twice(d: dict[str, Any]) -> None:
-    d["ops"][2]["name"] = "a"
-
-
 BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("cycle", lambda d: d["edges"].append({"src": "b", "dst": "a"}), r"edges\[\d\]: the edges form a cycle: '.' -> "),
     ("self-loop", lambda d: d["edges"].append({"src": "b", "dst": "b"}), r"edges\[2\]: .* cycle: 'b' -> 'b'$"),
@@ -94,7 +90,7 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("speed-up", lambda d: d["slowdown"][0].__setitem__(1, 0.9), r"slowdown\[0\]\[1\]: .*greater than or equal to 1"),
     ("slow-downs", lambda d: d["slowdown"].pop(), r"slowdown: 2 rows expected, one per device, not 1"),
     ("no links", lambda d: d.pop("links"), r"links: missing, but there are 2 devices"),
-    ("twin ops", _twice, r"ops\[2\]\.name: 'a' is already the name of ops\[0\]"),
+    ("twin ops", lambda d: d["ops"][2].update(name="a"), r"ops\[2\]\.name: 'a' is already the name of ops\[0\]"),
     ("twin devices", lambda d: d["devices"][1].update(name="gpu0"), r"devices\[1\]\.name: 'gpu0' is already"),
     ("colocate", lambda d: [d["ops"][1].update(colocate="s"), d["ops"][2].update(time_s=[None, 1])],
      r"ops\[2\]\.colocate: no device supports all ops of the set 's'"),

@@ -126,16 +126,11 @@ def test_devices_that_are_alike_in_all_are_one_kind_at_the_least_of_their_prices
     assert dict(zip(relaxed.time_s[1].tolist(), prices.tolist(), strict=True)) == {1.0: 0.1, 9.0: 0.2}
 
 
-def costly(seed: int, num_ops: int) -> ScheduleProblem:
-    """Two devices, with launches and overheads half of the time."""
-    return random_problem(seed, num_ops, launch_s=[seed % 3, 1.0], transfer_overhead_s=float(seed % 2))
-
-
 @given(st.integers(0, 2**32), st.integers(1, 6), st.sampled_from(list(Links)), st.sampled_from(list(Execution)))
 def test_no_placement_beats_the_bound_of_a_period_or_of_a_latency_in_turn(
     seed: int, num_ops: int, links: Links, how: Execution
 ) -> None:
-    problem = costly(seed, num_ops)
+    problem = random_problem(seed, num_ops, launch_s=[seed % 3, 1.0], transfer_overhead_s=float(seed % 2))
     every = every_placement(problem)
     least_s = period_s(problem, every, Semantics(how, links=links)).min()
     assert lower_bound(THROUGHPUT, problem, how).value <= least_s * ROUNDING
