@@ -268,16 +268,18 @@ class ShardChooser:
             pinned = {self.pins[v] for v in ops if v in self.pins}
             allowed = [d for d in range(self.num_devices) if pinned <= {d}]
             ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in allowed]
-            ways += [way for home in self._homes for way in self._inner(ops, home)]
             ways += self._branches(ops) if self.shares is None and set(self.schemes) == set(SCHEMES) else []
+        if j == i + 1 or self.shapes.op(ops[-1]).type == "MatMul":
+            ways += [way for home in self._homes for way in self._inner(ops, home, needs_all=j > i + 1)]
         return ways + self._rows(i, ops, needs_all=j > i + 1)
 
-    def _inner(self, ops: Sequence[int], home: int | None) -> list[_Way]:
-        """The segment with its heavy ops divided, by partial sums or columns, and all others on every device, or home.
+    def _inner(self, ops: Sequence[int], home: int | None, *, needs_all: bool) -> list[_Way]:
+        """The segments with their heavy ops divided, by partial sums or columns, and the rest on every device, or home.
 
         From a home the other devices get what they read, and bring back what they give: they do less, so as to wait.
+        Where it ``needs_all`` ops, they are one sum.
         """
-        heavy = sorted((v for v in ops if self.segments.is_heavy(v)), reverse=True)
+        heavy = sorted((v for v in ops if self.segments.is_heavy(v)), reverse=True)[: 1 if needs_all else None]
         chosen: list[_Division] = []
         taken: set[int] = set()
         for v in heavy:
@@ -285,15 +287,15 @@ class ShardChooser:
                 continue
             schemes: list[tuple[Scheme, int | None]] = [("channels", None), ("channels", 1)]
             if (op := self.shapes.op(v)).type == "MatMul":
-                schemes = [("hidden", None), ("columns", op.rank - 1)]
+                schemes = [("hidden", None)] if needs_all else [("hidden", None), ("columns", op.rank - 1)]
             made = [self._divided(_End(scheme, v, axis, ops[0], frozenset(taken)), home) for scheme, axis in schemes]
             found = [each for each in made if each is not None and self._gain(each, home) > 0]
             if found:
                 chosen.append(max(found, key=lambda each: self._gain(each, home)))
                 taken |= set(chosen[-1].region.ops)
-        if self.pins.keys() & (set(ops) - taken) or (home is not None and not chosen):
-            return []
         rest = [v for v in ops if v not in taken]
+        if self.pins.keys() & set(rest) or (needs_all and rest) or (home is not None and not chosen):
+            return []
         regions = tuple(each.region for each in chosen)
         compute_s = float(sum(each.each_s.max() for each in chosen))
         if home is None:

@@ -96,6 +96,7 @@ class CopiedModel(CompiledModel):
         self._is_closed = False
         self._own = threading.local()
         self._callback: Callable[[Any, Any], None] | None = None
+        self._error: Exception | None = None  # the first that the callback raised
         self._started: dict[int, deque[tuple[Future[Outputs], Any]]] = defaultdict(deque)  # by caller's thread
         self._told = threading.Condition()
         self.batches = None if self.has_state else Batches(self, is_by_rows=is_by_rows)
@@ -160,21 +161,24 @@ class CopiedModel(CompiledModel):
         return found
 
     def wait_all(self) -> None:
-        """Wait until everything that ``start_async`` started has ended, and the callback has heard of it."""
+        """Wait until all that ``start_async`` started has ended and been called back. Raises what a callback raised."""
         with self._told:
             self._told.wait_for(lambda: not any(self._started.values()))
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _tell(self, caller: int) -> None:
         """Call back for what has ended of a thread's inferences, up to the first that has not."""
         with self._told:
             started = self._started[caller]
             while started and started[0][0].done():
-                found, userdata = started[0]
+                found, userdata = started.popleft()
                 try:
                     if self._callback is not None and found.exception() is None:
                         self._callback(found.result(), userdata)
-                finally:
-                    started.popleft()
+                except Exception as error:  # noqa: BLE001 - what waits for all is told
+                    self._error = self._error or error
             self._told.notify_all()
 
     def submit(self, run: Callable[[Any], object]) -> Future[None]:

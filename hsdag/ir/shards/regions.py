@@ -215,6 +215,14 @@ class Shapes:
                 return grain
         return None
 
+    def is_complete(self, region: Region) -> bool:
+        """Whether ops have the axes of a region, and its shares are all of what its end divides, one behind another."""
+        axes, ranges = zip(region.ops, region.axes, strict=True), sorted(region.shares.values())
+        has_axes = all(axis is None or 0 <= axis < self.op(v).rank for v, axis in axes)
+        if not has_axes or (region.axes[-1] is None and contraction(self.op(region.ops[-1])) is None):
+            return False
+        return [0, *(last for _, last in ranges)] == [*(first for first, _ in ranges), self.extent(region)]
+
     def extent(self, region: Region) -> int:
         """The size of what the region's end divides."""
         op = self.op(region.ops[-1])

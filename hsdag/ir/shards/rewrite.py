@@ -105,11 +105,12 @@ def shard(
     reads = {graph.variables[v]: v for v in range(graph.num_ops) if graph.op_types[v] == "ReadValue"}
     pieces: dict[tuple[int, int], tuple[Span | None, Piece]] = {}
     for region in regions:
+        is_complete = shapes.is_complete(region)
         for d in region.shares if region.scheme != "replicated" else ():
-            found = shapes.pieces(region, d)
+            found = shapes.pieces(region, d) if is_complete else None
             if found is None:
-                last = graph.op_names[region.ops[-1]]
-                raise PlacementError(f"the region that ends in {last!r} cannot be divided as {dict(region.shares)}")
+                last, shares = graph.op_names[region.ops[-1]], {names[d]: each for d, each in region.shares.items()}
+                raise PlacementError(f"the region that ends in {last!r} cannot be divided as {shares}")
             pieces.update({(v, d): each for v, each in found.items()})
     for v in range(graph.num_ops):
         if not shapes.runs[v] and graph.op_types[v] != "Result":

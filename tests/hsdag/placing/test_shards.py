@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset13
 
 import hsdag
 from hsdag.cli.app import run
@@ -210,6 +211,17 @@ def test_shares_are_those_that_were_given(tiny_bert: Path) -> None:
         assert (last - first) / (end - begin) == 3
 
 
+def test_two_products_that_nothing_passes_by_are_one_region(tmp_path: Path) -> None:
+    x = parameter = opset13.parameter([64, 128], np.float32)
+    wide, narrow = (np.ones(shape, np.float32) for shape in ((128, 512), (512, 128)))
+    for _ in range(3):
+        x = opset13.matmul(opset13.relu(opset13.matmul(x, wide, False, False)), narrow, False, False)
+    ov.save_model(ov.Model([x], [parameter], "chain"), tmp_path / "chain.xml")
+    _, placement = divide(tmp_path / "chain.xml", DEVICES, None, None, [], {})
+    found = [(each.scheme, [op.partition(":")[0] for op in each.ops]) for each in placement.shards or ()]
+    assert found == [("hidden", ["MatMul", "Relu", "MatMul"])] * 3
+
+
 @pytest.mark.parametrize(
     ("shares", "schemes", "complaint"),
     [
@@ -217,7 +229,8 @@ def test_shares_are_those_that_were_given(tiny_bert: Path) -> None:
         ("a,b", [], "one number, 0 or more"),
         ("-1,2", [], "one number, 0 or more"),
         (None, ["diagonals"], "unknown scheme 'diagonals'; choose one of rows, hidden, heads, channels, columns"),
-        (None, ["channels"], "no region of this model can be divided"),
+        ("99,1", ["channels", "heads"], "no region of this model can be divided in these shares by channels or heads"),
+        ("1,0", [], "dividing a model takes two devices or more, each with a share above 0"),
     ],
 )
 def test_what_cannot_be_divided_so_is_refused(

@@ -100,7 +100,7 @@ def test_how_long_a_copy_takes_is_a_mean_that_counts_those_beside_it(core: ov.Co
     copy.threads.shutdown()
 
 
-def test_a_failed_inference_is_told_to_its_caller_alone_and_the_copy_works_on(core: ov.Core) -> None:
+def test_a_failed_inference_or_callback_is_told_to_its_caller_alone_and_the_copy_works_on(core: ov.Core) -> None:
     with compile_copies(core, sample([1, 3]), [(SPECS[0], 1)]) as model:
         begin_s, failed = time.perf_counter(), model.submit(lambda _: 1 / 0)
         with pytest.raises(ExecutionError, match="division by zero"):
@@ -109,7 +109,14 @@ def test_a_failed_inference_is_told_to_its_caller_alone_and_the_copy_works_on(co
         assert np.allclose(model(X)[0], np.maximum(np.tanh(X), 0))
         with pytest.raises(OptionError, match="takes an array of shape"):
             model.start_async(np.zeros((2, 3), np.float32))
+        heard: list[int] = []
+        model.set_callback(lambda _, userdata: heard.append(10 // userdata))
+        for userdata in (0, 2, 0, 5):
+            model.start_async(X, userdata)
+        with pytest.raises(ZeroDivisionError, match="by zero"):
+            model.wait_all()
         model.wait_all()
+        assert heard == [5, 2]
         assert 0 < model.copies[0].period_s < time.perf_counter() - begin_s
     with pytest.raises(ExecutionError, match="the model is closed"):
         model(X)

@@ -200,9 +200,12 @@ def test_a_placement_file_keeps_the_regions_and_compiles_to_what_the_model_compu
 def test_regions_that_do_not_fit_are_refused_and_all_by_hetero() -> None:
     model, region = mlp()
     graph = graph_of(model)
-    beyond = Region(region.scheme, region.ops, region.axes, {0: (0, 5), 1: (5, 15)})
-    with pytest.raises(PlacementError, match="cannot be divided as"):
-        shard(model, graph, [beyond], [0] * graph.num_ops, DEVICES)
+    beyond, between, twice = ((0, 5), (5, 15)), ((0, 5), (6, 12)), ((0, 5), (4, 12))
+    wrong = [replace(region, shares=dict(enumerate(ranges))) for ranges in (beyond, between, twice)]
+    wrong += [replace(region, axes=(axis, *region.axes[1:])) for axis in (None, 9, -1)]
+    for each in [*wrong, replace(region, ops=region.ops[:-1], axes=(*region.axes[:-2], None))]:
+        with pytest.raises(PlacementError, match=r"cannot be divided as {'A': \(0, 5\), 'B': "):
+            shard(model, graph, [each], [0] * graph.num_ops, DEVICES)
     with pytest.raises(PlacementError, match="divides ops over devices, which HETERO does not run"):
         placement_of(model, region).compile(ov.Core(), model)
     document = placement_of(model, region).model_dump(mode="json")
