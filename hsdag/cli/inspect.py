@@ -74,8 +74,8 @@ def _print_shards(found: ShardBound) -> None:
     if found.predicted_s is not None:
         best = f"the best way found is predicted to take {found.predicted_s / found.whole_s:.2f} (simulated)"
     typer.echo(
-        f"One device takes {1e3 * found.whole_s:.3g} ms; together all take {least:.2f} of that but for syncs and "
-        f"slow-downs of {found.slowdown:.2f} times side by side; {best}."
+        f"One device takes {1e3 * found.whole_s:.3g} ms; all together would take {least:.2f} of that if there were no "
+        f"syncs, and side by side they were not {found.slowdown:.2f} times as slow; {best}."
     )
 
 

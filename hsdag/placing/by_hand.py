@@ -51,12 +51,10 @@ def divide(
     model = load_model(path, shapes, dynamic=True)
     graph = graph_of(model)
     costs = ShardCosts(CutCosts.assumed(graph, len(specs)).op_s, np.ones(len(specs)), 0.0, 0.0)
-    given = _shares(shares, len(specs))
-    if np.count_nonzero(given or [1.0] * len(specs)) < 2:
-        raise OptionError("dividing a model takes two devices or more, each with a share above 0")
-    found = ShardChooser(shapes_of(model, graph), costs, given, taken).best()
+    found = ShardChooser(shapes_of(model, graph), costs, _shares(shares, len(specs)), taken).best()
     if found is None:
-        raise OptionError(f"no region of this model can be divided in these shares by {' or '.join(taken)}")
+        needs = f"two devices with a share above 0, and ops that can be divided in these shares by {' or '.join(taken)}"
+        raise OptionError(f"nothing of this model is divided; that takes {needs}")
     placement = Placement(
         **sharded_fields(found.regions, found.devices, graph, [spec.name for spec in specs]),
         model=ModelRecord.of(graph),

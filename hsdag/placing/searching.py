@@ -217,12 +217,11 @@ class Search:
         if self.watcher.should_stop():
             return
         proposals = ShardProposals(session, options, profile)
-        if options.executor != "hetero":
-            self.proposals = proposals
-            self.shardings = named(proposals.proposed())
-        note = told_under_hetero(proposals) if options.executor == "hetero" else None
-        if self.proposals is not None and not self.shardings:
-            note = told_undivided(proposals)
+        if options.executor == "hetero":
+            note = told_under_hetero(proposals)
+        else:
+            self.proposals, self.shardings = proposals, named(proposals.proposed())
+            note = None if self.shardings else told_undivided(proposals)
         if note is not None:
             self.watcher.note(note)
 

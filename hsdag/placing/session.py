@@ -287,7 +287,7 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
             pipeline = None if copy.device else placed_candidate(session, name, placement.pipeline(copy), executor)
             each.append((pipeline or names[copy.devices[0]], copy.requests))
         return Candidate.copied(each)
-    if placement.shards:
+    if placement.shards and executor != "hetero":
         regions, homes = regions_of(placement, session.graph)
         return Candidate.sharded(regions, homes, list(names.values()))
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -195,11 +196,8 @@ def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
 def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
     """The ops that each device computes, all or a share of them."""
     divided = {v: list(region.shares) for region in sharding.regions for v in region.ops}
-    found = {spec.name: 0 for spec in session.devices.placed}
-    for v, device in enumerate(sharding.devices):
-        for d in divided.get(v, [device]):
-            found[session.devices.placed[d].name] += 1
-    return found
+    found = Counter(d for v, device in enumerate(sharding.devices) for d in divided.get(v, [device]))
+    return {spec.name: found[d] for d, spec in enumerate(session.devices.placed)}
 
 
 def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:

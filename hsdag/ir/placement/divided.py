@@ -52,10 +52,7 @@ def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Reg
         axes = tuple(record.axis.get(graph.canonical_names[v]) for v in ops)
         shares = {index[name]: share for name, share in record.shares.items()}
         regions.append(Region(record.scheme, tuple(ops), axes, shares))
-    devices = [0] * graph.num_ops
-    for name, device in placement.affinity.items():
-        devices[op[name]] = index[device]
-    return tuple(regions), devices
+    return tuple(regions), [index.get(placement.affinity.get(name, ""), 0) for name in graph.canonical_names]
 
 
 def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]:

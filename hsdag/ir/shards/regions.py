@@ -219,15 +219,12 @@ class Shapes:
         """Whether ops have the axes of a region, and its shares are all of what its end divides, one behind another."""
         axes, ranges = zip(region.ops, region.axes, strict=True), sorted(region.shares.values())
         has_axes = all(axis is None or 0 <= axis < self.op(v).rank for v, axis in axes)
-        if not has_axes or (region.axes[-1] is None and contraction(self.op(region.ops[-1])) is None):
-            return False
-        return [0, *(last for _, last in ranges)] == [*(first for first, _ in ranges), self.extent(region)]
+        return has_axes and [0, *(last for _, last in ranges)] == [*(first for first, _ in ranges), self.extent(region)]
 
     def extent(self, region: Region) -> int:
-        """The size of what the region's end divides."""
+        """The size of what the region's end divides; 0 where it divides nothing."""
         op = self.op(region.ops[-1])
         if (axis := region.axes[-1]) is not None:
             return op.outputs[0][axis]
         ends = contraction(op)
-        assert ends is not None  # a region of partial results ends in an op that sums
-        return ends[0].last
+        return ends[0].last if ends else 0

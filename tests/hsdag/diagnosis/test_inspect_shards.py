@@ -20,9 +20,7 @@ def test_devices_that_are_named_are_asked_what_they_could_gain_together(tiny_ber
     assert found is not None
     assert 0 < found.bound_s <= found.whole_s
     assert found.regions
-    for region in found.regions:
-        assert 0 < region.bound_s < region.whole_s
-        assert region.sync_s > 0
+    assert all(0 < each.bound_s < each.whole_s and each.sync_s > 0 for each in found.regions)
     assert sum(found.left.values()) <= 1.0
 
 

@@ -16,7 +16,7 @@ from openvino import opset13
 
 import hsdag
 from hsdag.cli.app import run
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.scenario import parse_scenarios
@@ -49,10 +49,8 @@ from tests.model_server import Pipeline
 from tests.stateful import EXACT, generate, unsplit
 
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
-
-EXACT_DEVICES = ",".join(
-    f"{name}=CPU[INFERENCE_NUM_THREADS=1;{';'.join(map('='.join, EXACT.items()))}]" for name in "AB"
-)
+EXACTLY = ";".join(map("=".join, EXACT.items()))
+EXACT_DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;{EXACTLY}]" for name in "AB")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +67,7 @@ def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_compute
     assert far < 1e-5
     assert 0 < max(weights_by_device(session, proposals.sharded(sharding)).values()) < graph.weight_bytes.sum()
     assert sum(ops_by_device(session, sharding).values()) > graph.num_ops
+    assert proposals_of(session, objective=THROUGHPUT).proposed() == []
 
 
 def opened_and_difference(
@@ -117,13 +116,8 @@ def test_no_pinned_op_is_divided_and_no_device_holds_more_than_its_memory(tiny_b
             assert {sharding.devices[v] for v in pinned} == {1}
         limited = proposals_of(session)
         limited.limits = {"A": float(graph.weight_bytes.sum()) / 4}
-        assert all(
-            weights_by_device(session, limited.sharded(each))["A"] <= limited.limits["A"] for each in limited.proposed()
-        )
-
-
-def test_nothing_is_divided_where_the_options_leave_no_room(session: Session) -> None:
-    assert proposals_of(session, objective=THROUGHPUT).proposed() == []
+        held = [weights_by_device(session, limited.sharded(each))["A"] for each in limited.proposed()]
+        assert all(each <= limited.limits["A"] for each in held)
 
 
 def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to_take(tiny_bert: Path) -> None:
@@ -143,6 +137,8 @@ def test_parts_pipelines_and_programs_of_a_divided_model_compute_what_the_model_
     assert run(["shard", str(tiny_bert), "--devices", DEVICES, "--shares", "2,1", "-o", str(out)]) == 0
     placement = Placement.load(out)
     assert placed_candidate(session, "p", placement, "work-conserving").regions
+    with pytest.raises(PlacementError, match=r"^p: .* divides ops over devices, which HETERO does not run"):
+        placed_candidate(session, "p", placement, "hetero")
     names = {"parts": "parts", "ovms": "ovms", "python": "program.py"}
     files = [hsdag.export(placement, kind, tmp_path / name, tiny_bert).files[0] for kind, name in names.items()]
     manifest, config, program = files
@@ -229,8 +225,7 @@ def test_two_products_that_nothing_passes_by_are_one_region(tmp_path: Path) -> N
         ("a,b", [], "one number, 0 or more"),
         ("-1,2", [], "one number, 0 or more"),
         (None, ["diagonals"], "unknown scheme 'diagonals'; choose one of rows, hidden, heads, channels, columns"),
-        ("99,1", ["channels", "heads"], "no region of this model can be divided in these shares by channels or heads"),
-        ("1,0", [], "dividing a model takes two devices or more, each with a share above 0"),
+        ("99,1", ["channels", "heads"], "two devices with a share above 0, and ops that .* by channels or heads"),
     ],
 )
 def test_what_cannot_be_divided_so_is_refused(

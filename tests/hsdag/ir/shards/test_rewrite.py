@@ -15,12 +15,13 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.divided import regions_of, sharded_fields
-from hsdag.ir.placement.placement import ModelRecord, Placement
+from hsdag.ir.placement.placement import Placement
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import _cover, _Made, shapes_of, shard
 from hsdag.ir.shards.rules import Span, piece_of
 from hsdag.models.registry import build_model
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of, random_sharding
+from tests.placements import by_hand
 
 DEVICES = ["A", "B", "C"]
 MODELS = ("tiny_resnet", "tiny_bert", "tiny_llama", "tiny_stateful_llama_int4")
@@ -117,9 +118,8 @@ def test_a_variable_with_a_computed_first_value_is_divided_with_the_attention_of
 
 def test_rows_of_a_convolution_that_leaves_rows_out_are_looked_up_for_openvino_fails_to_slice_them() -> None:
     x = op.parameter([1, 4, 6, 5], np.float32)
-    points = op.convolution(
-        op.relu(op.sin(x)), op.constant(np.ones((4, 4, 1, 1), np.float32)), [2, 1], [0, 0], [0, 0], [1, 1]
-    )
+    ones = op.constant(np.ones((4, 4, 1, 1), np.float32))
+    points = op.convolution(op.relu(op.sin(x)), ones, [2, 1], [0, 0], [0, 0], [1, 1])
     model = ov.Model([op.result(points)], [x], "points")
     graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
     rows = Region("rows", (2, 4), (3, 3), {0: (0, 2), 1: (2, 5)})
@@ -173,16 +173,9 @@ def test_a_tensor_is_brought_together_from_what_a_device_has_and_the_fewest_othe
 
 def placement_of(model: ov.Model, region: Region) -> Placement:
     graph = graph_of(model)
-    properties = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}
-    return Placement(
-        **sharded_fields([region], [0] * graph.num_ops, graph, DEVICES),
-        model=ModelRecord.of(graph),
-        devices=[DeviceSpec(name=name, plugin="CPU", properties=properties) for name in DEVICES[:2]],
-        method="test",
-        seed=0,
-        objective="latency",
-        executor="work-conserving",
-    )
+    specs = [DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for name in "AB"]
+    fields = sharded_fields([region], [0] * graph.num_ops, graph, DEVICES)
+    return by_hand(graph, specs, ["A"] * graph.num_ops, executor="work-conserving").model_copy(update=fields)
 
 
 def test_a_placement_file_keeps_the_regions_and_compiles_to_what_the_model_computes() -> None:
@@ -208,7 +201,6 @@ def test_regions_that_do_not_fit_are_refused_and_all_by_hetero() -> None:
             shard(model, graph, [each], [0] * graph.num_ops, DEVICES)
     with pytest.raises(PlacementError, match="divides ops over devices, which HETERO does not run"):
         placement_of(model, region).compile(ov.Core(), model)
-    document = placement_of(model, region).model_dump(mode="json")
-    document["affinity"].pop(next(iter(document["affinity"])))
-    with pytest.raises(PlacementError, match="gives no device, or several, to 1 ops"):
-        regions_of(Placement.model_validate(document), graph)
+    first, *others = placement_of(model, region).affinity.items()
+    with pytest.raises(PlacementError, match=f"gives no device, or several, to 1 ops, the first is '{first[0]}'"):
+        regions_of(placement_of(model, region).model_copy(update={"affinity": dict(others)}), graph)
