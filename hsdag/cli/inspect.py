@@ -69,13 +69,12 @@ def _print_shards(found: ShardBound) -> None:
     print_table("what devices could compute together", columns, rows)
     for what, share in list(found.left.items())[:MOST_LEFT]:
         typer.echo(f"{share:.1%} of the time is {what}: not divided")
-    least = found.bound_s / found.whole_s
     best = "no way to divide it is predicted to be faster than one device"
     if found.predicted_s is not None:
         best = f"the best way found is predicted to take {found.predicted_s / found.whole_s:.2f} (simulated)"
     typer.echo(
-        f"One device takes {1e3 * found.whole_s:.3g} ms; all together would take {least:.2f} of that if there were no "
-        f"syncs, and side by side they were not {found.slowdown:.2f} times as slow; {best}."
+        f"One device takes {1e3 * found.whole_s:.3g} ms; all together would take {found.bound_s / found.whole_s:.2f} of "
+        f"that without syncs, and if they were not {found.slowdown:.2f} times as slow side by side; {best}."
     )
 
 

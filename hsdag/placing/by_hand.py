@@ -53,8 +53,7 @@ def divide(
     costs = ShardCosts(CutCosts.assumed(graph, len(specs)).op_s, np.ones(len(specs)), 0.0, 0.0)
     found = ShardChooser(shapes_of(model, graph), costs, _shares(shares, len(specs)), taken).best()
     if found is None:
-        needs = f"two devices with a share above 0, and ops that can be divided in these shares by {' or '.join(taken)}"
-        raise OptionError(f"nothing of this model is divided; that takes {needs}")
+        raise OptionError(f"no two devices can divide ops of this model in these shares by {' or '.join(taken)}")
     placement = Placement(
         **sharded_fields(found.regions, found.devices, graph, [spec.name for spec in specs]),
         model=ModelRecord.of(graph),
