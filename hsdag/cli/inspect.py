@@ -72,9 +72,9 @@ def _print_shards(found: ShardBound) -> None:
     best = "no way to divide it is predicted to be faster than one device"
     if found.predicted_s is not None:
         best = f"the best way found is predicted to take {found.predicted_s / found.whole_s:.2f} (simulated)"
-    share, slowdown = f"{found.bound_s / found.whole_s:.2f}", f"{found.slowdown:.2f}"
+    least, slowdown = f"{found.bound_s / found.whole_s:.2f}", f"{found.slowdown:.2f}"
     typer.echo(
-        f"One device takes {1e3 * found.whole_s:.3g} ms; all together would take {share} of that without syncs, and if "
+        f"One device takes {1e3 * found.whole_s:.3g} ms; all together would take {least} of that without syncs, and if "
         f"they were not {slowdown} times as slow side by side; {best}."
     )
 
