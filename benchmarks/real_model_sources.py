@@ -118,7 +118,7 @@ def defined() -> list[Source]:
 
 def quantised() -> list[Source]:
     """Variants of the models above: weights in 16 bits, in 8 and 4 bits by NNCF, and all in 8 bits by NNCF."""
-    vision, language = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5"), ("Bert", "GPT2", "Qwen2")
+    vision, language = ("resnet18", "regnet_y_400mf", "shufflenet_v2_x0_5"), ("Bert", "GPT2", "Qwen2")
     found = [Source(f"tv-{n}-int8", "nncf", lambda n=n: _quantise(_torchvision(n))) for n in vision]
     for name in language:
         found.append(Source(f"hf-{name}-int8w", "nncf", lambda n=name: _compress(_transformers(n), "INT8_ASYM")))
