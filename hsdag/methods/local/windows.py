@@ -227,9 +227,8 @@ class WindowsPlacer(Placer[WindowsOptions]):
             return
         line = Timeline.of(problem, Plan(problem.supported.argmax(axis=1)), takes_order=False)
         units = inverse_of(line.place)[:2]
-        nothing = np.zeros(problem.num_devices)
-        window = WindowCutter(problem.costs).cut(line, units, nothing, nothing)
-        searched(window, line.device[units], np.zeros(len(units)), 1, (1.0, 1.0), seed=0)
+        window = WindowCutter(problem.costs).cut(line, units, *np.zeros((2, problem.num_devices)))
+        searched(window, line.device[units], 1, (1.0, 1.0), seed=0)
 
 
 def has_schedule(problem: Problem) -> bool:
@@ -289,8 +288,7 @@ class Sweeps(AbstractContextManager["Sweeps"]):
 
     def _search(self, line: Timeline, units: IntArray, window: Windowed, num: int, seed: int) -> Piece:
         o = self._options
-        rank = np.arange(len(units), dtype=np.float64)
-        gain_s = searched(window, line.device[units], rank, num, (o.hottest, o.coldest), seed)
+        gain_s = searched(window, line.device[units], num, (o.hottest, o.coldest), seed)
         return Piece(units, window.lists.device, window.lists.end_s, gain_s)
 
     def _join(self, line: Timeline, pieces: Sequence[Piece]) -> None:
@@ -307,15 +305,8 @@ class Sweeps(AbstractContextManager["Sweeps"]):
                 self._join(line, pieces[len(pieces) // 2 :])
 
 
-def searched(
-    window: Windowed,
-    pin: IntArray,
-    rank: FloatArray,
-    num: int,
-    heat: tuple[float, float],
-    seed: int,
-) -> float:
-    """Let ``num`` proposals search from pins [W] and ranks [W], with an odd ``seed`` without pins; the seconds gained.
+def searched(window: Windowed, pin: IntArray, num: int, heat: tuple[float, float], seed: int) -> float:
+    """Let ``num`` proposals search from pins [W] in this order, with an odd ``seed`` without pins; the seconds gained.
 
     The window's lists have the best schedule then. ``heat`` are the temperatures at the beginning and the end, as
     shares of what the window takes.
@@ -326,7 +317,7 @@ def searched(
     share = np.zeros(max(MOVES_OF_LISTS) + 1)
     share[list(MOVES_OF_LISTS)] = list(MOVES_OF_LISTS.values())
     chain = chain_of(able, np.stack([np.repeat(own, np.diff(lists.first)), lists.reader]), own, share, seed)
-    chain.device[:], chain.rank[:] = pin, rank
+    chain.device[:], chain.rank[:] = pin, own
     window.propose(chain, 0)
     span_s = float(lists.end_s.max() - starts_of(lists).min())
     before_s = float(chain.state["value"][0])

@@ -18,6 +18,8 @@ from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.portfolio.turns import SideBySide, Turn, note_turn
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import find_blocks
+from hsdag.methods.repeated.bound import chained_bound
+from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.memory import is_split_forced
@@ -34,6 +36,8 @@ MOST_CHOICES_TO_PROVE = 250
 """Units times devices up to which an exact solver may prove an optimum in seconds."""
 MOST_CHOICES_TO_SPLIT = 20_000
 """Units times devices up to which MILP-SPLIT finds something in seconds."""
+OPS_TO_BOUND = 2000
+"""Ops, each a unit by itself, for a second that is left, up to which bounds of parts are added up, in a tenth of it."""
 MOST_IDLE_TURNS = 3
 """Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
 FEW_EVALUATIONS = 32
@@ -127,12 +131,14 @@ class AutoPlacer(Placer[AutoOptions]):
         if not incumbent.is_cheap or costs is None:
             yield Turn("sa", 1.0)
             return
-        size = problem.num_units * problem.num_devices
+        size, is_contracted = problem.num_units * problem.num_devices, _is_contracted(problem)
         is_deep = problem.num_units > MOST_UNITS_AT_ONCE
         is_large = problem.num_units > MOST_UNITS_FOR_ALL and has_schedule(problem)
+        is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s and costs.num_ops == problem.units.fine.num_ops
+        if is_contracted and is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
+            incumbent.report(bound=chained_bound(costs, None, incumbent.check))
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
-        is_contracted = _is_contracted(problem)
         if find_blocks(costs) is not None:
             yield Turn("repeated", 0.9 if is_deep else 0.15)
         if not is_large:

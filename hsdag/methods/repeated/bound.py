@@ -5,39 +5,45 @@ Legend: N ops, M ops of a part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import Csr, inverse_of
+from hsdag.ir.graph.computation_graph import BoolArray, Csr, IntArray, inverse_of
 from hsdag.methods.exact.formulation import Formulation, induced
-from hsdag.methods.repeated.blocks import Blocks, part_of
-from hsdag.runtime.problem.bounds.makespan import makespan_bound
+from hsdag.methods.repeated.blocks import Blocks, barriers_of, part_of
+from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT, makespan_bound
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 ROUNDING = 1e-12
 """Share by which the sum is lowered: many addends round."""
 
+EFFORT = 1e5
+"""Ops times edges times kinds of devices up to which every two ops of unlike parts are bounded: these are many."""
 
-def chained_bound(problem: ScheduleProblem, blocks: Blocks, check: Callable[[], object]) -> Bound:
-    """Seconds of a work-conserving makespan at least, from a chain of counterparts, each of which reads the one before.
+
+def chained_bound(problem: ScheduleProblem, blocks: Blocks | None, check: Callable[[], object]) -> Bound:
+    """Seconds of a work-conserving makespan at least, from a chain of counterparts, each of which reads the one before;
+    without blocks, of ops that all others lie before or behind.
 
     From the end of one to the end of the next one all that lies on paths between them has to run, with the first as an
     input that costs nothing: any bound of that part holds, parts have no op in common, and equal parts have equal
     bounds. ``check`` is called before each part.
     """
     known: dict[bytes, float] = {}
+    chains: Iterable[list[int]] = [barriers_of(problem)[1].tolist()] if blocks is None else _chains(problem, blocks)
+    effort = EFFORT if blocks is None else PAIRS_EFFORT
 
     def least_s(part: ScheduleProblem) -> float:
         key = b"".join(table.tobytes() for table in (part.time_s, part.edge_src, part.edge_dst, part.edge_bytes))
         if key not in known:
             check()
-            known[key] = makespan_bound(part).value
+            known[key] = makespan_bound(part, effort).value
         return known[key]
 
-    totals_s = [sum(map(least_s, _parts(problem, cuts))) for cuts in _chains(problem, blocks)]
-    return Bound(max(totals_s) * (1 - ROUNDING), "blocks one behind the other")
+    totals_s = [sum(map(least_s, _parts(problem, cuts))) for cuts in chains]
+    return Bound(max(totals_s) * (1 - ROUNDING), "parts one behind the other")
 
 
 def _chains(problem: ScheduleProblem, blocks: Blocks) -> Iterator[list[int]]:
@@ -69,25 +75,24 @@ def _parts(problem: ScheduleProblem, cuts: list[int]) -> Iterator[ScheduleProble
     src, dst = problem.edge_src, problem.edge_dst
     place = inverse_of(problem.topological_order)
     inputs, readers = Csr.build(problem.num_ops, dst, src), Csr.build(problem.num_ops, src, dst)
-    yield part_of(problem, np.zeros(0, dtype=np.int64), np.flatnonzero(_reached(inputs, cuts[0], every)))
-    last = cuts[0]
-    for v in cuts[1:]:
-        behind = _reached(readers, last, place <= place[v])
+    last = np.zeros(0, dtype=np.int64)
+    for v in cuts:
+        behind = _reached(readers, last, place <= place[v]) if len(last) else every
         if behind[v]:
-            between = _reached(inputs, v, behind)
+            between = _reached(inputs, np.array([v]), behind)
             between[last] = False
-            yield part_of(problem, np.array([last]), np.flatnonzero(between))
-            last = v
+            yield part_of(problem, last, np.flatnonzero(between))
+            last = np.array([v])
     behind = _reached(readers, last, every)
     behind[last] = False
     if behind.any():
-        yield part_of(problem, np.array([last]), np.flatnonzero(behind))
+        yield part_of(problem, last, np.flatnonzero(behind))
 
 
-def _reached(neighbours: Csr, first: int, within: np.ndarray) -> np.ndarray:
-    """[N] what is reached from an op without leaving ``within`` [N]; itself too."""
+def _reached(neighbours: Csr, first: IntArray, within: BoolArray) -> BoolArray:
+    """[N] what is reached from ops without leaving ``within`` [N]; themselves too."""
     found = np.zeros(len(within), dtype=np.bool_)
-    waiting = [first]
+    waiting = first.tolist()
     found[first] = True
     while waiting:
         for u in neighbours.of(waiting.pop()).tolist():

@@ -136,10 +136,8 @@ def test_the_value_of_a_chain_over_list_schedules_is_that_of_its_plan(seed: int)
     share = shares_of(units, MOVES_OF_LISTS, takes_order=True)
     if not share.any():
         return
-    assert units.costs is not None
     chain = chain_for(units, share, seed, has_pins=True)
-    values = scheduled(units, takes_order=True)
-    values = values._replace(lists=lists_of(units.costs))
+    values = scheduled(units, takes_order=True)._replace(lists=lists_of(not_none(units.costs)))
     chain.device[:], chain.rank[:] = units.num_devices, np.arange(units.num_units)
     values.propose(chain, 0)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
@@ -161,9 +159,8 @@ def layered(num_ops: int, seed: int = 0, num_devices: int = 3) -> ScheduleProble
 
 def random_plan(problem: ScheduleProblem, seed: int) -> Plan:
     rng = np.random.default_rng(seed)
-    able = [np.flatnonzero(row) for row in problem.supported]
-    order = inverse_of(problem.topological_order)
-    return Plan(np.array([rng.choice(each) for each in able]), order)
+    device = np.array([rng.choice(np.flatnonzero(row)) for row in problem.supported])
+    return Plan(device, inverse_of(problem.topological_order))
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9))
@@ -173,8 +170,7 @@ def test_a_window_as_it_stands_ends_the_schedule_when_it_ends(seed: int, size: i
     problem = layered(25, seed)
     units = problem_of(problem)
     line = Timeline.of(units, random_plan(problem, seed), takes_order=True)
-    assert units.costs is not None
-    for ops, window in WindowCutter(units.costs).windows(line, size, size // 2):
+    for ops, window in WindowCutter(not_none(units.costs)).windows(line, size, size // 2):
         num, free = len(ops), np.zeros((2, 0), np.int64)
         chain = chain_of(np.ones((num, problem.num_devices), dtype=np.bool_), free, np.arange(num), np.ones(1), 0)
         chain.device[:], chain.rank[:] = line.device[ops], np.arange(num)
@@ -199,10 +195,9 @@ def test_what_a_window_gains_the_whole_schedule_gains(seed: int) -> None:
     problem = layered(40, seed)
     units = problem_of(problem)
     line = Timeline.of(units, random_plan(problem, seed), takes_order=True)
-    assert units.costs is not None
-    for ops, window in WindowCutter(units.costs).windows(line, 10, 0):
-        gain_s = searched(window, line.device[ops], np.arange(len(ops), dtype=float), 60, (1e-2, 1e-4), seed)
+    for ops, window in WindowCutter(not_none(units.costs)).windows(line, 10, 0):
+        gain_s = searched(window, line.device[ops], 60, (1e-2, 1e-4), seed)
         device, rank = joined(line, [Piece(ops, window.lists.device, window.lists.end_s, gain_s)])
-        lists = lists_of(units.costs)
+        lists = lists_of(not_none(units.costs))
         schedule(lists, device, rank.astype(np.float64))
         assert lists.end_s.max() <= line.total_s - gain_s + 1e-9

@@ -206,10 +206,17 @@ def test_equal_devices_are_exchanged_where_that_helps_and_others_are_not() -> No
 def test_bounds_of_parts_add_up_and_no_schedule_is_below() -> None:
     for num in (3, 6):
         problem = chain([1.0] * num)
-        bound = chained_bound(problem, blocks_of(problem), lambda: None)
         value_s = searched(problem, most=1500)[0].score
-        assert num * 11.0 < bound.value <= value_s  # of a block's longest path: 1 + 4 + 3 + 2 + 1 + 1 less what joins
-        assert bound.value >= makespan_bound(problem).value * (1 - 1e-9)
+        for blocks in (blocks_of(problem), None):
+            bound = chained_bound(problem, blocks, lambda: None)
+            assert num * 11.0 < bound.value <= value_s  # of a block's longest path: 1 + 4 + 3 + 2 + 1 + 1 less joins
+            assert bound.value >= makespan_bound(problem).value * (1 - 1e-9)
+
+
+def test_auto_adds_up_the_bounds_of_the_parts_of_a_large_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsdag.methods.portfolio.auto.PAIRS_EFFORT", 0.0)
+    problem = chain(np.geomspace(1.0, 9.0, 14).tolist())
+    assert searched(problem, "auto")[1].bound == chained_bound(problem, None, lambda: None)
 
 
 def test_a_deep_chain_is_as_good_as_its_block_however_deep_it_is() -> None:
@@ -219,8 +226,7 @@ def test_a_deep_chain_is_as_good_as_its_block_however_deep_it_is() -> None:
 
 def test_a_search_gives_up_where_nothing_repeats() -> None:
     result, recorder = searched(chain([1.0, 1.3, 1.7, 2.2]))
-    assert (result.plan, recorder.num_evaluations) == (None, 0)
-    assert result.note == "nothing in the graph repeats"
+    assert (result.plan, result.note, recorder.num_evaluations) == (None, "nothing in the graph repeats", 0)
 
 
 def test_kinds_of_blocks_share_time_and_evaluations_by_size_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
