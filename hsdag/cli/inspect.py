@@ -66,7 +66,8 @@ def _print_shards(found: ShardBound) -> None:
         times = [f"{1e3 * s:.3g}" for s in (each.whole_s, each.bound_s, each.sync_s)]
         pays = "yes" if each.pays else "no: syncs and slow-downs take more than it saves"
         rows.append([each.scheme, str(each.ops), each.last, *times, pays])
-    print_table("what devices could compute together", columns, rows)
+    if rows:
+        print_table("what devices could compute together", columns, rows)
     for what, share in list(found.left.items())[:MOST_LEFT]:
         typer.echo(f"{share:.1%} of the time is {what}: not divided")
     best = "no way to divide it is predicted to be faster than one device"

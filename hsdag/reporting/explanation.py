@@ -226,7 +226,7 @@ class Explanation(Shown, Record):
         if value.simulated is not None:
             ratio = "" if value.ratio is None else f", {value.ratio:.2f} times what was measured"
             known.append(f"{1e3 * value.simulated:.4g} ms simulated{ratio}")
-        return f"{where}: {'; '.join(known) or 'nothing is known of its time'}."
+        return f"{where}: {'; '.join(known) or 'no time is known'}."
 
     def _spread_sentences(self) -> list[str]:
         if self.copies:
