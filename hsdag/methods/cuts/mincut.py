@@ -69,8 +69,14 @@ class MincutPlacer(Placer[NoOptions]):
     def _search(self, incumbent: Incumbent) -> Status:
         nothing = "method mincut found no placement that fits into memory; try --method cpsat"
         tried = evaluate_each(self._candidates(incumbent), incumbent, MAX_CANDIDATES, nothing)
-        if _is_improved(incumbent.problem) and (found := _improved(incumbent, tried)) is not None:
-            incumbent.evaluate([found])
+        problem = incumbent.problem
+        if _is_improved(problem):  # by single changes of the best of these and of the single devices
+            alone = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
+            starts = tuple(Plan(each) for each in [*tried, *alone] if problem.is_legal(each))
+            recorder = RecordingEvaluator(evaluator_of(problem), should_stop=partial(incumbent.is_over, MAX_SHARE))
+            found = make_placer("ea").search(problem, recorder, Limits(num_workers=1, known=starts)).plan
+            if found is not None:
+                incumbent.evaluate([found])
         return Status.FEASIBLE
 
     def _candidates(self, incumbent: Incumbent) -> Iterator[IntArray]:
@@ -168,15 +174,6 @@ def _is_improved(problem: Problem) -> bool:
     """Whether cuts count otherwise than the simulator: under HETERO, and where memories have limits."""
     has_limits = problem.costs is not None and bool(np.isfinite(problem.costs.memory_bytes).any())
     return isinstance(problem.ops, HeteroCosts) or has_limits
-
-
-def _improved(incumbent: Incumbent, tried: list[IntArray]) -> Plan | None:
-    """What single changes make of the best of ``tried`` [U] and of the single devices, by simulated values."""
-    problem = incumbent.problem
-    alone = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
-    starts = tuple(Plan(each) for each in [*tried, *alone] if problem.is_legal(each))
-    recorder = RecordingEvaluator(evaluator_of(problem), should_stop=partial(incumbent.is_over, MAX_SHARE))
-    return make_placer("ea").search(problem, recorder, Limits(num_workers=1, known=starts)).plan
 
 
 NUM_RAISES, NUM_HALVINGS = 16, 10

@@ -205,3 +205,10 @@ def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
         topological_order=np.argsort(inverse_of(problem.topological_order)[ops], kind="stable"),
         labels=OpLabels.empty(len(ops)),
     )
+
+
+def led_by(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> ScheduleProblem:
+    """The problem of ``inputs`` [I], which cost no time and weigh nothing, and of ``ops`` [M]."""
+    part = induced(problem, np.append(inputs, ops))
+    is_op = np.arange(part.num_ops) >= len(inputs)
+    return replace(part, time_s=part.time_s * is_op[:, None], weight_bytes=part.weight_bytes * is_op)

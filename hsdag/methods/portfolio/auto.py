@@ -11,6 +11,7 @@ import numpy as np
 from hsdag.ir.errors import OptionError
 from hsdag.methods import method_names
 from hsdag.methods.base import Placer
+from hsdag.methods.exact.stages import EFFORT, Stages
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.base import search_two_ops
 from hsdag.methods.lists.rules import RulesOptions, RulesPlacer, are_asked
@@ -18,7 +19,6 @@ from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.portfolio.turns import SideBySide, Turn, note_turn
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import find_blocks
-from hsdag.methods.repeated.bound import chained_bound
 from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
@@ -37,7 +37,7 @@ MOST_CHOICES_TO_PROVE = 250
 MOST_CHOICES_TO_SPLIT = 20_000
 """Units times devices up to which MILP-SPLIT finds something in seconds."""
 OPS_TO_BOUND = 2000
-"""Ops, each a unit by itself, for a second that is left, up to which bounds of parts are added up, in a tenth of it."""
+"""Ops, each a unit by itself, for a second that is left, up to which bounds of stages add up, in a tenth of it."""
 MOST_IDLE_TURNS = 3
 """Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
 FEW_EVALUATIONS = 32
@@ -136,7 +136,8 @@ class AutoPlacer(Placer[AutoOptions]):
         is_large = problem.num_units > MOST_UNITS_FOR_ALL and has_schedule(problem)
         is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s and costs.num_ops == problem.units.fine.num_ops
         if is_contracted and is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
-            incumbent.report(bound=chained_bound(costs, None, incumbent.check))
+            stages = Stages(costs, Execution.WORK_CONSERVING, incumbent.check, EFFORT)
+            incumbent.report(bound=stages.bound)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
         if find_blocks(costs) is not None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
 from hsdag.ir.graph.paths import longest_before
-from hsdag.methods.exact.formulation import induced
+from hsdag.methods.exact.formulation import led_by
+from hsdag.methods.exact.stages import cuts_of
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 Hashes = NDArray[np.uint64]
@@ -30,8 +31,6 @@ CLOSE = 1.15
 LEAST_ALIKE = 0.6
 """Share of a block's ops that a block of another kind needs to have counterparts of to be taken for one of that kind:
 the first and the last block lack what lies beyond the ends."""
-MOST_KINDS, LEAST_PERIODIC = 4, 0.9
-"""Kinds of blocks that may take turns, and the share of blocks that come again after so many, to be taken for one."""
 LEAST_LONE = 0.75
 """Ops of a part between barriers that no other is like, over those of the largest of others, to be searched as well."""
 LEAST_OPS = 8
@@ -90,8 +89,7 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
     if least > MOST_LEFT * problem.num_ops:
         return None
     close = [each for each in tried.values() if each[0] <= CLOSE * least]
-    found = _matched(min(close, key=lambda each: each[1:2])[2], exact, inverse_of(problem.topological_order))
-    return None if found is None else by_period(found)
+    return _matched(min(close, key=lambda each: each[1:2])[2], exact, inverse_of(problem.topological_order))
 
 
 def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> IntArray:
@@ -195,66 +193,21 @@ def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float 
     return Blocks(block, position, kind)
 
 
-def by_period(blocks: Blocks) -> Blocks:
-    """Blocks whose kinds alternate as one block: what overlaps in time between its parts is then searched, too."""
-    for period in range(1, MOST_KINDS + 1):
-        if blocks.num_blocks >= 4 * period and (blocks.kind[period:] == blocks.kind[:-period]).mean() >= LEAST_PERIODIC:
-            break
-    else:
-        return blocks
-    parts = [tuple(blocks.kind[b : b + period].tolist()) for b in range(0, blocks.num_blocks, period)]
-    common = [each for each, times in Counter(parts).most_common() if times > 1]
-    kind = np.array([common.index(each) if each in common else -1 for each in parts], dtype=np.int64)
-    return Blocks(blocks.block // period, blocks.position, kind)
+def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
+    """Parts between cuts, no two of which overlap in time; ``blocks`` where most of these are smaller.
 
-
-def between_barriers(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
-    """Parts between barriers, no two of which overlap in time; ``blocks`` where most of these are smaller.
-
-    Of barriers close to each other one counts, of the kind of ops over which least is sent.
+    Of cuts close to each other the last one counts.
     """
-    place, barriers = barriers_of(problem)
-    at, last_reader = place[barriers], place.copy()
-    sizes = np.where(place < 0, 0.0, problem.output_bytes)
-    np.maximum.at(last_reader, problem.edge_src, place[problem.edge_dst])
-    sent_bytes = np.cumsum(np.bincount(place + 1, sizes)[1:] - np.bincount(last_reader + 1, sizes)[1:])
-    exact = _refined(problem, _hashes_of_costs(problem), 1)
-    kind = np.unique(exact[barriers], return_inverse=True)[1]
-    most_bytes, last = np.zeros((2, len(at)))
-    np.maximum.at(most_bytes, kind, sent_bytes[at])
-    np.maximum.at(last, kind, at)
-    cuts = list[int]()
-    is_free = np.ones(problem.num_ops, dtype=np.bool_)
-    for cut in at[np.lexsort((at, -last[kind], most_bytes[kind]))].tolist():
-        if is_free[cut]:
-            cuts.append(cut)
-            is_free[max(cut - LEAST_OPS + 1, 0) : cut + LEAST_OPS] = False
-    part = np.searchsorted(np.sort(cuts), place)
+    place, cuts = cuts_of(problem)
+    at = place[cuts]
+    part = np.searchsorted(at[np.diff(at, append=problem.num_ops) >= LEAST_OPS], place)
     first_reader = np.full(problem.num_ops, part.max())
     np.minimum.at(first_reader, problem.edge_src, part[problem.edge_dst])
     part = np.where(place < 0, first_reader, part)
     if np.median(np.bincount(part)) > np.median(np.bincount(blocks.block)):
         return blocks
+    exact = _refined(problem, _hashes_of_costs(problem), 1)
     return _matched(part, exact, inverse_of(problem.topological_order), LEAST_LONE) or blocks
-
-
-def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
-    """[N] the place of each op in topological order, and, by place, the ops that all others lie before or behind.
-
-    What takes no time and reads nothing does not count, and has no place: -1.
-    """
-    src, dst = problem.edge_src, problem.edge_dst
-    counts = (problem.time_s != 0).any(axis=1) | (np.bincount(dst, minlength=problem.num_ops) > 0)
-    order = problem.topological_order[counts[problem.topological_order]]
-    place = np.full(problem.num_ops, -1, dtype=np.int64)
-    own = np.arange(len(order))
-    place[order] = own
-    last_read, first_reader = np.full(problem.num_ops, -1), np.full(problem.num_ops, len(order))
-    np.maximum.at(last_read, dst, place[src])
-    np.minimum.at(first_reader, src, place[dst])
-    behind = np.minimum.accumulate(np.append(len(order), last_read[order][:0:-1]))[::-1]
-    before = np.maximum.accumulate(np.append(-1, first_reader[order][:-1]))
-    return place, order[(behind >= own) & (before <= own)]
 
 
 def inputs_of(problem: ScheduleProblem, ops: IntArray) -> IntArray:
@@ -270,10 +223,7 @@ def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> Schedu
     Of the memories it has what the weights of all other ops leave, were they in equal shares on all devices.
     """
     chosen = np.append(inputs, ops)
-    part = induced(problem, chosen)
-    time_s, weight_bytes = part.time_s.copy(), part.weight_bytes.copy()
-    time_s[: len(inputs)] *= 0.0
-    weight_bytes[: len(inputs)] = 0.0
+    part = led_by(problem, inputs, ops)
     kept = replace(
         part.labels,
         types=tuple(problem.labels.types[v] for v in chosen),
@@ -284,10 +234,4 @@ def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> Schedu
     elsewhere = float(np.delete(problem.weight_bytes + is_source * problem.output_bytes, ops).sum())
     memory_bytes = problem.memory_bytes * max(1.0 - elsewhere / float(problem.memory_bytes.sum()), 0.0)
     memory_bytes = np.where(np.isinf(problem.memory_bytes), np.inf, memory_bytes)
-    return replace(part, time_s=time_s, weight_bytes=weight_bytes, memory_bytes=memory_bytes, labels=kept)
-
-
-def first_blocks(problem: ScheduleProblem, blocks: Blocks, num: int) -> tuple[ScheduleProblem, Blocks]:
-    """The problem of the first blocks alone, and the blocks of that."""
-    ops = np.flatnonzero(blocks.block < num)
-    return induced(problem, ops), Blocks(blocks.block[ops], blocks.position[ops], blocks.kind[:num])
+    return replace(part, memory_bytes=memory_bytes, labels=kept)

@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import CoarseGraph
-from hsdag.methods.base import Placer
-from hsdag.methods.exact.formulation import twins_of
+from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.methods.base import NoOptions, Placer
+from hsdag.methods.exact.base import TOLERANCE
+from hsdag.methods.exact.formulation import induced
+from hsdag.methods.exact.stages import Stages, cuts_of
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
-from hsdag.methods.repeated.blocks import Blocks, between_barriers, find_blocks, first_blocks, inputs_of, part_of
-from hsdag.methods.repeated.bound import chained_bound
+from hsdag.methods.repeated.blocks import Blocks, between_cuts, find_blocks, inputs_of, part_of
 from hsdag.methods.repeated.tiling import Layer, Library
 from hsdag.methods.tied import Expanded, tied
-from hsdag.runtime.problem.plan import Plan, unit_priority
+from hsdag.runtime.objectives import LATENCY
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import Simulation
 from hsdag.scoring.recording import Budget, RecordingEvaluator
@@ -33,26 +35,11 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 
 WITHOUT = {"without": "repeated,cpsat"}
 """What searches a block or its positions: ``auto`` without what would look for blocks again."""
-ALONE, MOST_IN_ROW, ROW = 0.3, 4, 0.7
-"""Where devices are unlike: how much less time a block has alone; blocks that are searched in a row then, and for what
-share of the time that is left."""
-APART = 1.9
-"""Where nothing overlaps with what is searched alone: how much more time that has."""
+BLOCKS, APART = 0.5, 0.95
+"""Shares of the time that blocks are searched for by themselves; and where nothing overlaps with them."""
 
 
-@dataclass(frozen=True)
-class RepeatedOptions:
-    """Raises OptionError for a value out of range."""
-
-    blocks: float = 0.5
-    """Share of the time that blocks are searched for by themselves; the whole schedule has the rest."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.blocks <= 1:
-            raise OptionError("repeated takes a share of blocks above 0 and up to 1")
-
-
-class RepeatedPlacer(Placer[RepeatedOptions]):
+class RepeatedPlacer(Placer[NoOptions]):
     """Repeated structure: what is found for one block counts for all of its kind.
 
     Where an order matters, a block of each kind is searched by itself, with what it reads as inputs that cost nothing.
@@ -62,7 +49,6 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
     """
 
     name = "repeated"
-    options_type = RepeatedOptions
     gives_order = True
     is_seeded = True
 
@@ -71,10 +57,22 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
             raise GaveUp("nothing in the graph repeats")
         if incumbent.limits.known:
             incumbent.evaluate(incumbent.limits.known)
-        if has_schedule(incumbent.problem):
-            self._lay(incumbent, blocks)
-        else:
+        problem, costs, is_small = incumbent.problem, incumbent.costs, False
+        if problem.objective == LATENCY and len(cuts_of(costs)[1]):
+            stages = Stages(costs, problem.semantics.execution, incumbent.check)
+            is_small = stages.are_small
+            if _is_optimal_in_a_row(incumbent, stages):
+                return Status.OPTIMAL
+        if not has_schedule(problem):
             _search_positions(incumbent, blocks)
+            return Status.FEASIBLE
+        if not is_small:
+            parts = between_cuts(costs, blocks)
+            found = _searched_blocks(incumbent, parts, BLOCKS if parts is blocks else APART)
+            _consider(incumbent, *Layer(costs, parts).lay(_best_together(incumbent, parts, found)))
+        if incumbent.best is not None:
+            limits = replace(incumbent.limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
+            make_placer("windows").search(problem, incumbent, limits)
         return Status.FEASIBLE
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
@@ -83,23 +81,39 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
         for each in ("sa", "rules", "multilevel") if has_schedule(problem) else ("sa", "mincut"):
             make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
 
-    def _lay(self, incumbent: Incumbent, blocks: Blocks) -> None:
-        """Search blocks, lay them side by side, and search across the seams."""
-        costs, limits = incumbent.costs, incumbent.limits
-        if incumbent.problem.units.fine.num_ops == costs.num_ops:  # of units of several ops nothing is proven
-            incumbent.report(bound=chained_bound(costs, blocks, incumbent.check))
-        are_alike = any(len(kind) == costs.num_devices for kind in twins_of(costs))
-        parts = between_barriers(costs, blocks) if are_alike else blocks
-        share = self.options.blocks * (ALONE if not are_alike else 1.0 if parts is blocks else APART)
-        library = _best_together(incumbent, parts, _searched_blocks(incumbent, parts, min(share, 1.0)))
-        if not are_alike:
-            library = searched_row(incumbent, blocks, library)
-        placement, order = Layer(costs, parts).lay(library)
-        if not np.isfinite(incumbent.consider(placement, order)):
-            incumbent.consider(repaired(costs, placement, incumbent.problem.semantics), order)
-        if incumbent.best is not None:
-            limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
-            make_placer("windows").search(incumbent.problem, incumbent, limits)
+
+def _consider(incumbent: Incumbent, placement: IntArray, order: IntArray) -> None:
+    if not np.isfinite(incumbent.consider(placement, order)):
+        incumbent.consider(repaired(incumbent.costs, placement, incumbent.problem.semantics), order)
+
+
+OF_STAGES, FIRST, GROWTH = 0.8, 0.05, 3.0
+"""The share of the time in which stages are searched, and that of what is left of it that one has between two devices
+at first; by what it grows."""
+
+
+def _is_optimal_in_a_row(incumbent: Incumbent, stages: Stages) -> bool:
+    """Search small stages between the devices that matter, and put them one behind the other; whether that is optimal.
+    Of units of several ops nothing is proven."""
+    are_ops = incumbent.problem.units.fine.num_ops == incumbent.costs.num_ops
+
+    def search(part: ScheduleProblem, tries: int, least_s: float) -> tuple[Simulation | None, float]:
+        one = problem_of(part, incumbent.problem.objective, incumbent.problem.semantics)
+        share = FIRST * GROWTH ** (tries - 1)
+        seconds = share * max(OF_STAGES * incumbent.limits.seconds - incumbent.elapsed_s, 0.0)
+        given = min(seconds, GROWTH**tries), share * incumbent.evaluations_left
+        runs, bound_s = _searched_apart(incumbent, one, "cpsat", *given, least_s=least_s)
+        return next(runs, None), max(bound_s, least_s)
+
+    is_left = True
+    while is_left:
+        if are_ops:
+            incumbent.report(bound=stages.bound)
+        is_left = stages.are_small and not incumbent.is_over(OF_STAGES) and stages.improve(search)
+        if is_left and (plan := stages.lay()) is not None:
+            _consider(incumbent, *plan)
+    bound = incumbent.lower_bound
+    return bound is not None and incumbent.best_score <= bound.value * (1 + TOLERANCE)
 
 
 WEIGHT, OFTEN, LEAST_S = 1.5, 0.5, 0.1
@@ -122,7 +136,7 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
         inputs = inputs_of(costs, units)
         block = problem_of(part_of(costs, inputs, units), problem.objective, problem.semantics)
         found.append([])
-        for run in _searched_apart(incumbent, block, "auto", left_s, part * evaluations):
+        for run in _searched_apart(incumbent, block, "auto", left_s, part * evaluations)[0]:
             library = Library.empty(blocks, problem.num_devices)
             library.learn(blocks, units, run.device[len(inputs) :], run.priority[len(inputs) :])
             found[-1].append(library)
@@ -130,30 +144,37 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
 
 
 def _searched_apart(
-    incumbent: Incumbent, part: Problem, method: str, seconds: float, evaluations: float, known: tuple[Plan, ...] = ()
-) -> Iterator[Simulation]:
-    """Runs of the best plans that a method finds for a part of the graph, the best one first.
+    incumbent: Incumbent, part: Problem, method: str, seconds: float, evaluations: float, least_s: float = 0.0
+) -> tuple[Iterator[Simulation], float]:
+    """Runs of the best plans that a method finds for a part of the graph, the best one first, and its bound.
 
-    Each plan that is simulated counts as much as the part's share of all units.
+    Each plan that is simulated counts as much as the part's share of all units. None is below ``least_s``.
     """
     share = part.num_units / incumbent.problem.num_units
     evaluator = ScheduleEvaluator.of(part)
-    is_over = partial(incumbent.is_over, np.inf)  # never, but it raises what the incumbent does
+
+    def is_over() -> bool:
+        incumbent.check()
+        return any(event.score.value <= least_s * (1 + TOLERANCE) for event in recorder.best())
+
     recorder = RecordingEvaluator(evaluator, Budget(evaluations=evaluations / share), should_stop=is_over)
-    limits = replace(incumbent.limits, seconds=seconds, known=known, is_again=False, pool=None)
+    limits = replace(incumbent.limits, seconds=seconds, known=(), is_again=False, pool=None)
     try:
-        make_placer(method, changes=WITHOUT if method == "auto" else {}, is_cheap=True).search(part, recorder, limits)
+        placer = make_placer(method, changes=WITHOUT if method == "auto" else {}, is_cheap=True)
+        bound = placer.search(part, recorder, limits).lower_bound
     finally:
         incumbent.report(count=int(recorder.num_evaluations * share))
-    for event in recorder.best(CANDIDATES):
-        yield evaluator.run(event.plan)
+    runs = (evaluator.run(event.plan) for event in recorder.best(CANDIDATES))
+    return runs, 0.0 if bound is None else bound.value
 
 
 def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
     """Of the plans of each kind those that are best in a row on the first blocks of the graph, chosen in turn."""
     until_s = incumbent.elapsed_s + TRYING * incumbent.left_s
     library = Library.empty(blocks, incumbent.problem.num_devices)
-    costs, blocks = first_blocks(incumbent.costs, blocks, MOST_TRIED)
+    ops = np.flatnonzero(blocks.block < MOST_TRIED)
+    costs = induced(incumbent.costs, ops)
+    blocks = Blocks(blocks.block[ops], blocks.position[ops], blocks.kind[:MOST_TRIED])
     layer = Layer(costs, blocks)
     evaluator = ScheduleEvaluator(costs, incumbent.problem.semantics, incumbent.problem.objective)
 
@@ -169,23 +190,6 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
             if incumbent.elapsed_s < until_s and (other := value(library.joined(plan))) < best:
                 library = library.joined(plan)
                 best = other
-    return library
-
-
-def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Library:
-    """What annealing of a few blocks in a row makes of a library, where counterparts share a device.
-
-    On unlike devices a block that is searched alone may well begin elsewhere than the one before it ends.
-    """
-    costs, blocks = first_blocks(incumbent.costs, blocks, MOST_IN_ROW)
-    problem = tied(costs, blocks.position, incumbent.problem)
-    device, order = Layer(costs, blocks).lay(library)
-    placement = np.empty(problem.num_units, dtype=np.int64)
-    placement[problem.units.partition.labels] = device
-    known = Plan(problem.nearest(placement).placement, unit_priority(problem.units.partition.labels, order))
-    seconds, evaluations = ROW * incumbent.left_s, ROW * incumbent.evaluations_left
-    for run in itertools.islice(_searched_apart(incumbent, problem, "sa", seconds, evaluations, (known,)), 1):
-        library.learn(blocks, np.arange(costs.num_ops), run.device, run.priority)
     return library
 
 

@@ -6,9 +6,8 @@ Legend: N ops, D devices, P positions, M ops of a block.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import factorial, prod
 
 import numpy as np
 
@@ -19,9 +18,6 @@ from hsdag.methods.local.windows import Timeline, WindowCutter, starts_of
 from hsdag.methods.repeated.blocks import Blocks
 from hsdag.runtime.problem.plan import priority_by_end
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-
-MOST_EXCHANGES = 24
-"""Exchanges of equal devices that are all tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +90,8 @@ class Layer:
 
 
 def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Sequence[IntArray]) -> IntArray:
-    """[D + 1] an exchange of equal devices for which ``ended`` is small: every one is tried where there are few, else
-    from ``first`` on two more devices are exchanged as long as that helps."""
-    if prod(factorial(len(kind)) for kind in twins) <= MOST_EXCHANGES:
-        return min(_every_exchange(np.arange(len(first)), twins), key=ended)
+    """[D + 1] an exchange of equal devices for which ``ended`` is small: from ``first`` on two devices are exchanged
+    as long as that helps."""
     best, best_s = first, ended(first)
     is_better = True
     while is_better:
@@ -109,11 +103,3 @@ def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Se
                 best, best_s = other, other_s
                 is_better = True
     return best
-
-
-def _every_exchange(nothing: IntArray, twins: Sequence[IntArray]) -> Iterator[IntArray]:
-    for orders in itertools.product(*(itertools.permutations(kind.tolist()) for kind in twins)):
-        other = nothing.copy()
-        for kind, order in zip(twins, orders, strict=True):
-            other[kind] = order
-        yield other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ def random_problem(
     real: bool = False,
     shuffled: bool = False,
     lacks: float = 0.2,
+    edges: Sequence[tuple[int, int]] | None = None,
     **tables: Any,
 ) -> ScheduleProblem:
     """Small whole numbers, or ``real`` ones; a share that one device ``lacks``; edges of one result that differ in
@@ -30,7 +32,8 @@ def random_problem(
     if num_devices > 1:
         bare = rng.random(num_ops) < lacks
         time_s[bare, rng.integers(0, num_devices, int(bare.sum()))] = np.nan
-    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < density]
+    drawn_edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < density]
+    edges = drawn_edges if edges is None else edges
     drawn = {
         "output_bytes": amounts(0, 6, num_ops),
         "edge_bytes": amounts(0, 6, len(edges)) if seed % 2 else None,

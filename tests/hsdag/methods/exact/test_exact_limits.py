@@ -16,7 +16,6 @@ from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, twins_of
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
-from hsdag.methods.exact.milp_split import ModuleSolver
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
@@ -210,21 +209,3 @@ def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.
     warm_start(Incumbent(units, counting, Limits()))
     result = make_placer(method).search(units, heard(problem, next(looks) + 5, Semantics()))
     assert result.status is Status.TIME_LIMIT
-
-
-def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path() -> None:
-    chain = ScheduleProblem.from_arrays([[3.0, 5.0], [4.0, 2.0], [1.0, 1.0]], [(0, 1)], link_latency_s=7.0)
-    with ModuleSolver(Limits(600.0, 1), 1, deadline=-np.inf) as solver:
-        answer = solver.submit(chain, {})()
-    assert answer.device is None
-    assert answer.bound_s == 5.0  # 3 and 2, without the transfer
-
-
-def test_who_waits_for_a_module_can_be_stopped() -> None:
-    def stop() -> None:
-        raise SearchStopped
-
-    with ModuleSolver(Limits(1.0, 1), 1, on_wait=stop) as solver:
-        answer = solver.submit(random_problem(5, 60, 3, density=0.08), {})
-        with pytest.raises(SearchStopped):
-            answer()

@@ -11,7 +11,6 @@ from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.cpsat import IntervalModel
 from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
 from hsdag.methods.exact.milp import MilpModel
-from hsdag.methods.exact.milp_split import ModuleSolver, pivots, solve_chain
 from hsdag.methods.exact.solving import Ticks, solve_model
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.registry import make_placer
@@ -24,6 +23,7 @@ from hsdag.runtime.simulator.values import period_s, simulated_values
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import every_placement, least_makespan_s, random_problem
+from tests.hsdag.methods.repeated.chains import chain
 
 LIMITS = Limits(600.0, 1)
 
@@ -50,15 +50,6 @@ def small_problem(seed: int, most_ops: int = 7) -> ScheduleProblem:
     """Up to ``most_ops`` ops and three devices."""
     rng = np.random.default_rng(seed + 1000)
     return random_problem(seed, int(rng.integers(2, most_ops + 1)), int(rng.integers(1, 4)))
-
-
-def chain_of_diamonds(seed: int) -> ScheduleProblem:
-    """Two diamonds joined by one op: six ops are pivots or lie between two."""
-    rng = np.random.default_rng(seed)
-    edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)]
-    return ScheduleProblem.from_arrays(
-        rng.integers(1, 9, (7, 2)).astype(float), edges, output_bytes=rng.integers(0, 6, 7), link_latency_s=1.0
-    )
 
 
 @pytest.mark.slow
@@ -92,15 +83,10 @@ def test_no_answer_is_below_the_optimum_and_no_bound_above_it(seed: int, method:
     assert solution.lower_bound <= best_s * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_single_channel_modules_are_solved_to_the_optimum_of_all(seed: int) -> None:
-    problem = chain_of_diamonds(seed)
-    f = Formulation(problem)
-    with ModuleSolver(LIMITS, 1) as solver:
-        answer = solve_chain(f, pivots(f), solver)
-    assert pivots(f) == [0, 3, 6]
-    assert answer.value_s == pytest.approx(least_makespan_s(problem), rel=1e-6)
-    assert answer.bound_s == pytest.approx(answer.value_s, rel=1e-6)
+def test_single_channel_modules_are_solved_to_the_optimum_of_all() -> None:
+    found = solve(chain([1.0] * 3), make_placer("milp-split"), SolveOptions("milp-split", budget_s=600.0))
+    assert found.value == pytest.approx(1.2 + 3 * 12.5)  # one of two branches of 9 is 0.5 away, and so is what follows
+    assert found.lower_bound == pytest.approx(found.value, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,208 @@
+"""Stages: what has to run from the end of one cut of a graph to the end of the next one; their times add up.
+
+Legend: N ops, B and X devices that a stage begins and ends on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.paths import longest_before
+from hsdag.methods.exact.base import TOLERANCE
+from hsdag.methods.exact.formulation import Formulation, led_by
+from hsdag.runtime.objectives import LATENCY
+from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT, lower_bound
+from hsdag.runtime.problem.bounds.simple import Bound
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution
+from hsdag.runtime.simulator.simulation import Simulation
+
+ROUNDING = 1e-12
+"""Share by which the sum is lowered: many addends round."""
+EFFORT = 1e5
+"""Ops times edges times kinds of devices up to which every two ops of unlike stages are bounded: these are many."""
+MOST_CHOICES, LEAST_SHARE = 250, 0.5
+"""Ops times devices of a stage that is searched, and the share of the ops that lie in such where that is worth it."""
+MOST_TRIES = 5
+"""Searches of a stage between two devices."""
+
+Search = Callable[[ScheduleProblem, int, float], tuple[Simulation | None, float]]
+"""Of a stage between two devices, for the how many-th time, and a makespan that none is below: a run, where any was
+found, and another such makespan."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Ops from one cut, an input that costs nothing, to the next one, and what is known of their seconds from device to
+    device; at 0 where the graph begins or ends."""
+
+    costs: ScheduleProblem
+    execution: Execution
+    has_begin: bool
+    least_s: FloatArray  # [B, X] no schedule is below
+    value_s: FloatArray  # [B, X] of the best one, infinite where none is known
+    tries: IntArray  # [B, X] how often more was asked
+    runs: dict[tuple[int, int], Simulation] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        costs: ScheduleProblem, execution: Execution, pairs_effort: float, *, has_begin: bool, has_end: bool
+    ) -> Stage:
+        """One of which a bound is known that holds for all devices, whatever memory they have."""
+        costs = replace(costs, memory_bytes=np.full(costs.num_devices, np.inf))
+        anywhere = np.ones((1, 1), dtype=np.bool_)
+        begins, ends = costs.supported[:1].T if has_begin else anywhere, costs.supported[-1:] if has_end else anywhere
+        bound = lower_bound(LATENCY, replace(costs, launch_s=0.0 * costs.launch_s), execution, pairs_effort)
+        least_s = np.where(begins & ends, bound.value, np.inf)
+        unknown_s, tries = np.full_like(least_s, np.inf), np.zeros_like(least_s, dtype=np.int64)
+        return Stage(costs, execution, has_begin, least_s, unknown_s, tries)
+
+    def improve(self, begin: int, end: int, search: Search) -> None:
+        """Learn more of it between two devices: a bound at first, then schedules as well."""
+        time_s, num_ends, ends, launch_s = self.costs.time_s.copy(), self.least_s.shape[1], (begin, end), 0.0
+        if self.has_begin:
+            time_s[0, np.arange(len(time_s[0])) != begin] = np.nan
+            launch_s = self.costs.launch_s[begin] * (self.execution is Execution.SEQUENTIAL)  # the device runs already
+        if num_ends > 1:
+            time_s[-1, np.arange(num_ends) != end] = np.nan
+        part = replace(self.costs, time_s=time_s)
+        if self.tries[ends] == 0:
+            least_s = lower_bound(LATENCY, part, self.execution).value
+        else:
+            run, least_s = search(part, int(self.tries[ends]), self.least_s[ends] + launch_s)
+            if run is not None and run.makespan_s - launch_s < self.value_s[ends]:
+                self.runs[ends], self.value_s[ends] = run, run.makespan_s - launch_s
+        self.tries[ends] += 1
+        self.least_s[ends] = max(self.least_s[ends], min(least_s - launch_s, self.value_s[ends]))
+
+
+class Stages:
+    """Those between the cuts of a graph, each of which all other ops lie before or behind; equal ones are one.
+
+    Its ops have to run from the end of one cut to the end of the next one, with the first as an input that costs
+    nothing: any bound of a stage holds, and stages have no op in common. It is worth to search them where they
+    ``are_small``. ``check`` is called before what takes long.
+    """
+
+    def __init__(
+        self,
+        costs: ScheduleProblem,
+        execution: Execution,
+        check: Callable[[], object],
+        pairs_effort: float = PAIRS_EFFORT,
+    ) -> None:
+        self._costs, self._check, self._how = costs, check, (execution, pairs_effort)
+        place, cuts = cuts_of(costs)
+        order = np.argsort(place, kind="stable")[np.count_nonzero(place < 0) :]
+        ends = [-1, *place[cuts].tolist(), len(order) - 1]
+        self._ops = [order[max(first, 0) : last + 1] for first, last in itertools.pairwise(ends)]
+        sizes = np.array([len(ops) for ops in self._ops])
+        self.largest, is_small = int(sizes.max()), sizes * costs.num_devices <= MOST_CHOICES
+        self.are_small = len(cuts) > 0 and sizes[is_small].sum() >= LEAST_SHARE * sizes.sum()
+
+    @cached_property
+    def _stages(self) -> list[Stage]:
+        """In a row, with a bound of each."""
+        found, known = list[Stage](), dict[object, Stage]()
+        for k, ops in enumerate(self._ops):
+            num_inputs, has_end = min(k, 1), k < len(self._ops) - 1
+            part = led_by(self._costs, ops[:num_inputs], ops[num_inputs:])
+            tables = part.time_s, part.edge_src, part.edge_dst, part.edge_bytes, part.edge_port
+            key = num_inputs, has_end, *(table.tobytes() for table in tables)
+            if key not in known:
+                self._check()
+                known[key] = Stage.of(part, *self._how, has_begin=num_inputs > 0, has_end=has_end)
+            found.append(known[key])
+        return found
+
+    @property
+    def bound(self) -> Bound:
+        """Seconds of all at least, where ops are those of the problem."""
+        least_s = self._shortest([each.least_s for each in self._stages])[0]
+        return Bound(least_s * (1 - ROUNDING), "stages one behind the other")
+
+    def improve(self, search: Search) -> bool:
+        """Learn more of stages of the shortest path by bounds, of which least was asked; whether any was left."""
+        path = self._shortest([each.least_s for each in self._stages])[1]
+        found = dict.fromkeys(zip(self._stages, itertools.pairwise(path), strict=True))
+        left = [
+            (stage, ends)
+            for stage, ends in found
+            if stage.value_s[ends] > stage.least_s[ends] * (1 + TOLERANCE) and stage.tries[ends] <= MOST_TRIES
+        ]
+        least = min((stage.tries[ends] for stage, ends in left), default=0)
+        for stage, ends in left:
+            if stage.tries[ends] == least:
+                self._check()
+                stage.improve(*ends, search)
+        return bool(left)
+
+    def lay(self) -> tuple[IntArray, IntArray] | None:
+        """Devices [N] and ranks [N] of the best schedule that is known, None where none is; what is in no stage goes
+        where it is read first."""
+        costs, n = self._costs, self._costs.num_ops
+        device, rank = np.full(n, -1), np.full(n, n * n)
+        value_s, path = self._shortest([each.value_s for each in self._stages])
+        if not np.isfinite(value_s):
+            return None
+        for k, (ops, stage, ends) in enumerate(zip(self._ops, self._stages, itertools.pairwise(path), strict=True)):
+            run, new = stage.runs[ends], slice(min(k, 1), None)
+            device[ops[new]], rank[ops[new]] = run.device[new], k * n + run.priority[new]
+        readers = Csr.build(n, costs.edge_src, costs.edge_dst)
+        for v in costs.topological_order[::-1].tolist():
+            if device[v] < 0:
+                found = device[min(readers.of(v).tolist(), key=rank.__getitem__)] if len(readers.of(v)) else 0
+                device[v] = found if costs.supported[v, found] else costs.supported[v].argmax()
+        return device, inverse_of(np.lexsort((inverse_of(costs.topological_order), rank)))
+
+    @staticmethod
+    def _shortest(tables: Sequence[FloatArray]) -> tuple[float, list[int]]:
+        """The least sum of an entry of each table [B, X], each in the row of the last one's column; and all rows, and
+        the last column."""
+        total_s, back = np.zeros(1), list[IntArray]()
+        for table in tables:
+            sums = total_s[:, None] + table
+            back.append(sums.argmin(axis=0))
+            total_s = sums.min(axis=0)
+        path = [int(total_s.argmin())]
+        for best in back[::-1]:
+            path.append(int(best[path[-1]]))
+        return float(total_s.min()), path[::-1]
+
+
+@lru_cache(maxsize=1)
+def cuts_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
+    """[N] the place of each op in topological order, and, by place, the cuts: ops that all others lie before or behind,
+    where what is sent past them comes before it is read, by whatever link. The last op of all is none.
+
+    What takes no time, and reads nothing but such, does not count, and has no place: -1.
+    """
+    src, dst, num = problem.edge_src, problem.edge_dst, problem.num_ops
+    works = (np.nan_to_num(problem.time_s) != 0).any(axis=1)
+    inputs, nothing = Csr.build(num, dst, src), np.zeros(len(src))
+    counts = works | (longest_before(problem.topological_order, inputs, works + 0.0, nothing) > 0)
+    order = problem.topological_order[counts[problem.topological_order]]
+    place, own = np.full(num, -1, dtype=np.int64), np.arange(len(order))
+    place[order] = own
+    least_s = np.nanmin(problem.time_s, axis=1)
+    begin_s = longest_before(problem.topological_order, inputs, least_s, nothing)
+    sizes, of_edge = np.unique(problem.edge_bytes, return_inverse=True)
+    sent_s = np.array([Formulation(problem).transfer_s(size).max() for size in sizes])[of_edge]
+    is_inner = counts[src] & counts[dst]
+    src, dst, sent_s = src[is_inner], dst[is_inner], sent_s[is_inner]
+    last_read, first_reader = np.full(num, -1), np.full(num, len(order))
+    np.maximum.at(last_read, dst, place[src])
+    np.minimum.at(first_reader, src, place[dst])
+    behind = np.minimum.accumulate(np.append(len(order), last_read[order][:0:-1]))[::-1]
+    before = np.maximum.accumulate(np.append(-1, first_reader[order][:-1]))
+    at = np.flatnonzero((behind >= own) & (before <= own) & (own < own.max(initial=0)))
+    late = np.searchsorted((begin_s + least_s)[order[at]], begin_s[dst] - sent_s, side="right")
+    first, last = np.maximum(np.searchsorted(at, place[src], side="right"), late), np.searchsorted(at, place[dst])
+    begun, ended = (np.bincount(each[first < last], minlength=len(at) + 1) for each in (first, last))
+    return place, order[at[np.cumsum(begun - ended)[:-1] == 0]]
