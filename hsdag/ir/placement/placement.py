@@ -138,7 +138,7 @@ class Placement(Record):
     version: Literal[1, 2, 3] = FORMAT_VERSION
     model: ModelRecord
     devices: list[DeviceSpec] = Field(min_length=1)
-    affinity: dict[str, str] = Field(repr=False)
+    affinity: dict[str, str] = Field(default={}, repr=False)
     names: dict[str, str] = Field(default={}, repr=False)
     method: str
     seed: int
