@@ -109,7 +109,7 @@ def export_placement(
             raise OptionError(f"--format {format} needs the model that the placement divides: name it with --model")
         model, placement = divided(model, placement)
     if placement.copies and not exporter.takes_copies:
-        raise OptionError(f"--format {format} cannot say that a model is copied: use json, ir, python or ovms")
+        raise OptionError(f"--format {format} cannot say that a model is copied: use json, ir, python, cpp or ovms")
     if exporter.for_openvino:
         placement.check_openvino()
     return exporter.write(placement, ModelSource(model, path, tell), out_path)

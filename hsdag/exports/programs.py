@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from pprint import pformat
 
@@ -10,7 +11,7 @@ import openvino as ov
 from hsdag.exports.base import Exporter, ModelSource, openvino_names, unplaced_clone
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.files import write_atomically, write_ir
+from hsdag.ir.files import new_folder, write_atomically, write_ir
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.placement.placement import RT_INFO_PATH, Placement
 
@@ -62,24 +63,65 @@ def write_python(placement: Placement, source: ModelSource, out_path: Path) -> l
 def write_cpp(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
     """FILE.cpp, a C++17 program that needs OpenVINO's C++ API alone; with the model at hand FILE.xml and FILE.bin, too.
 
-    Raises OptionError for a placement that HETERO does not run.
+    For the work-conserving executor it runs parts in place of these, in the folder FILE.parts. Raises OptionError where
+    the model for them is missing, and for a pipeline beside copies.
     """
-    if not _is_for_openvino(placement):
-        raise OptionError(
-            f"only placements for HETERO can be exported to C++, and this one is for the {placement.executor} "
-            "executor; use --format python"
-        )
-    model = _placed(placement, source)
+    text = PROGRAM.read_text(encoding="utf-8")
+    head, for_hetero, for_parts, for_copies, tail = re.split(r"// (?:HETERO|PARTS|COPIES|END)\n", text)
     specs = _used_specs(placement)
-    ids = {spec.openvino_name: d for d, spec in enumerate(specs)}
-    data = [
-        f"const char* const kDefaultModel = {literal(_default_name(placement, model, out_path))};",
-        f"const std::vector<Device> kDevices = {{{', '.join(_cpp_device(spec) for spec in specs)}}};",
-        "const std::vector<Op> kAffinity = {",
-        *(f"    {{{literal(op)}, {ids[device]}}}," for op, device in _deployed_map(placement, model).items()),
-        "};",
-    ]
-    return _written(PROGRAM.read_text(encoding="utf-8").replace("// DATA\n", "\n".join(data) + "\n"), model, out_path)
+    model = folder = None
+    if placement.copies:
+        if any(copy.device is None for copy in placement.copies):
+            raise OptionError("--format cpp cannot say that a pipeline is beside copies: use json, ir or python")
+        program, model = for_copies, _placed(placement, source)
+        names = [spec.name for spec in specs]
+        rows = (f"{{{names.index(str(copy.device))}, {copy.requests}}}" for copy in placement.copies)
+        data = [f"const std::vector<Copy> kCopies = {{{', '.join(rows)}}};"]
+    elif _is_for_openvino(placement):
+        program, model = for_hetero, _placed(placement, source)
+        names = [spec.openvino_name for spec in specs]
+        ops = _deployed_map(placement, model).items()
+        data = [
+            "const std::vector<Op> kAffinity = {",
+            *(f"    {{{literal(op)}, {names.index(d)}}}," for op, d in ops),
+            "};",
+        ]
+    else:
+        program, folder = for_parts, out_path.with_suffix(".parts")
+        data = _cpp_parts(placement, source, folder)
+    default = _default_name(placement, model, out_path) if folder is None else folder.name
+    text = "\n".join(
+        [
+            f"const char* const kDefaultModel = {literal(default)};",
+            f"const std::vector<Device> kDevices = {{{', '.join(map(_cpp_device, specs))}}};",
+            *data,
+            "",
+        ]
+    )
+    found = _written(head + program.replace("// DATA\n", text) + tail, model, out_path)
+    return found if folder is None else [*found, folder]
+
+
+def _cpp_parts(placement: Placement, source: ModelSource, folder: Path) -> list[str]:
+    """Write the parts of a placement; tables of what they read, and of where outputs come from."""
+    from hsdag.exports.parts import TensorSource, cut_parts
+
+    def read(name: str, origin: TensorSource) -> str:
+        return f"{{{literal(name)}, {-1 if origin.part is None else origin.part}, {literal(origin.name)}}}"
+
+    if source.model is None:
+        raise OptionError("--format cpp needs the model that such a placement cuts into parts: name it with --model")
+    placed = cut_parts(placement, source)
+    devices = _used_specs(placement)
+    rows = list[str]()
+    with new_folder(folder, "cpp") as unfinished:
+        for k, part in enumerate(placed.parts):
+            name = f"part_{k:03d}.xml"
+            ov.save_model(part.model, unfinished / name, compress_to_fp16=False)
+            reads = ", ".join(read(name, origin) for name, origin in part.sources.items())
+            rows.append(f"    {{{literal(name)}, {devices.index(part.device)}, {{{reads}}}}},")
+    outputs = ", ".join(read(name, origin) for name, (_, origin) in placed.outputs.items())
+    return ["const std::vector<Part> kParts = {", *rows, "};", f"const std::vector<Read> kOutputs = {{{outputs}}};"]
 
 
 def _is_for_openvino(placement: Placement) -> bool:
@@ -146,5 +188,7 @@ EXPORTERS = {
         write_placed_ir, needs_model=True, for_openvino=True, takes_copies=True, suffixes=(".xml",), beside=(".bin",)
     ),
     "python": Exporter(write_python, for_openvino=True, takes_copies=True, suffixes=(".py",), beside=PROGRAM_FILES),
-    "cpp": Exporter(write_cpp, for_openvino=True, suffixes=(".cpp", ".cc", ".cxx"), beside=PROGRAM_FILES),
+    "cpp": Exporter(
+        write_cpp, for_openvino=True, takes_copies=True, suffixes=(".cpp", ".cc", ".cxx"), beside=PROGRAM_FILES
+    ),
 }

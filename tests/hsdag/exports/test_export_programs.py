@@ -87,8 +87,8 @@ def test_side_by_side_a_program_is_for_one_device_alone_and_has_no_table_of_ops(
         placed.model_copy(update={"executor": "work-conserving"})
         for placed in (alternating(model), place(model, lambda _: "SLOW"))
     )
-    with pytest.raises(OptionError, match="only placements for HETERO can be exported to C"):
-        export_placement(split, "cpp", tmp_path / "run.cpp", model)
+    with pytest.raises(OptionError, match="needs the model that such a placement cuts into parts"):
+        export_placement(split, "cpp", tmp_path / "run.cpp")
     script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
     source, *_ = export_placement(placement, "cpp", tmp_path / "run.cpp", model)
     assert "AFFINITY = {\n}\n" in script.read_text()
@@ -121,6 +121,13 @@ def test_without_the_model_the_script_takes_the_original(tmp_path: Path, place: 
     assert str(imported(script).compiled_model().get_property("HETERO_NUMBER_OF_SUBMODELS")) == "2"
 
 
+def copied(placed: Placement, **changes: Any) -> Placement:
+    """The model whole on each device, with two requests."""
+    copies = [CopyRecord(device=device.name, requests=2) for device in placed.devices]
+    new = {"version": 3, "affinity": {}, "copies": copies, "executor": "work-conserving", "priority": None}
+    return Placement.model_validate({**placed.model_dump(), **new, **changes})
+
+
 def compiler() -> str:
     found = shutil.which("g++") or shutil.which("c++")
     if found is None or not (PACKAGE / "include").exists():
@@ -129,14 +136,14 @@ def compiler() -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_split", [True, False])
+@pytest.mark.parametrize("kind", ["hetero", "whole", "parts", "copies"])
 def test_the_program_compiles_and_runs_the_placed_model(
-    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, place: Place, is_split: bool
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, place: Place, kind: str
 ) -> None:
-    placement = alternating(model)
-    if not is_split:
-        placement = place(model, lambda _: "SLOW").model_copy(update={"executor": "work-conserving"})
-    source, xml, _ = export_placement(placement, "cpp", tmp_path / "run.cpp", model)
+    placement = place(model, lambda _: "SLOW") if kind == "whole" else alternating(model)
+    placement = placement.model_copy(update={"executor": "hetero" if kind == "hetero" else "work-conserving"})
+    given = copied(placement) if kind == "copies" else placement
+    source, xml, *_ = export_placement(given, "cpp", tmp_path / "run.cpp", model)
     library = next((PACKAGE / "libs").glob("libopenvino.so.*"))
     program = tmp_path / "run"
     flags = ["-std=c++17", "-Wall", "-Wextra", "-isystem", str(PACKAGE / "include"), f"-Wl,-rpath,{library.parent}"]
@@ -148,7 +155,8 @@ def test_the_program_compiles_and_runs_the_placed_model(
     assert (built.stderr, built.returncode) == ("", 0)
     done = ran(program, xml)
     assert done.stderr == ""
-    assert not is_split or f"submodels: {submodels(core, placement, model)}\n" in done.stdout
+    head = {"hetero": "submodels: ", "copies": "inferences_per_s: "}.get(kind, "latency_s: ")
+    assert done.stdout.startswith(f"{head}{submodels(core, placement, model)}\n" if kind == "hetero" else head)
     inputs, files = random_inputs(model), []
     for k, (name, array) in enumerate(inputs.items()):
         if k % 2:
@@ -181,9 +189,8 @@ def test_copies_are_exported_to_a_script_an_ir_and_instances_of_model_server(
     tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating
 ) -> None:
     placed = alternating(model)
-    copies = [CopyRecord(device=device.name, requests=2) for device in placed.devices]
-    changes = {"version": 3, "affinity": {}, "copies": copies, "executor": "work-conserving", "priority": None}
-    placement = Placement.model_validate({**placed.model_dump(), **changes})
+    placement = copied(placed)
+    copies = placement.copies or ()
     script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
     program = imported(script)
     assert program.run(program.random_inputs())
@@ -195,10 +202,10 @@ def test_copies_are_exported_to_a_script_an_ir_and_instances_of_model_server(
     assert [entry["nireq"] for entry in entries] == [2] * len(copies)
     assert [entry["target_device"] for entry in entries] == [device.plugin for device in placed.devices]
     assert all((tmp_path / "served" / entry["base_path"] / "1" / "model.xml").is_file() for entry in entries)
-    pipeline = {"affinity": placed.affinity, "requests": 1}
-    beside = Placement.model_validate({**placed.model_dump(), **changes, "copies": [pipeline]})
-    with pytest.raises(OptionError, match="a pipeline is beside copies"):
-        export_placement(beside, "ovms", tmp_path / "no", model)
+    beside = copied(placed, copies=[{"affinity": placed.affinity, "requests": 1}])
+    for format_, name in (("ovms", "no"), ("cpp", "no.cpp")):
+        with pytest.raises(OptionError, match="a pipeline is beside copies"):
+            export_placement(beside, format_, tmp_path / name, model)
     for format_ in ("csv", "parts", "affinity", "dot"):
         with pytest.raises(OptionError, match="cannot say that a model is copied"):
             export_placement(placement, format_, tmp_path / "no", model)
