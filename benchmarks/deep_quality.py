@@ -29,7 +29,7 @@ from speed import layered
 from hsdag.features import feature_matrix
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.methods.exact.stages import cuts_of
+from hsdag.methods.exact.stages import barriers_of
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import part_of
@@ -147,10 +147,10 @@ def in_a_row(problems: list[ScheduleProblem]) -> ScheduleProblem:
 def least_s(row: ScheduleProblem) -> float:
     """Seconds at least: what lies between ops that all others lie before or behind adds up, exact where it is small."""
     makespan.PAIRS_EFFORT = makespan.LOADS_EFFORT = np.inf
-    place, cuts = cuts_of(row)
+    place, barriers = barriers_of(row)
     order = row.topological_order[place[row.topological_order] >= 0]
     total_s = 0.0
-    for last, end in itertools.pairwise([-1, *place[cuts].tolist(), len(order) - 1]):
+    for last, end in itertools.pairwise([-1, *place[barriers].tolist(), len(order) - 1]):
         part = part_of(row, order[max(last, 0) : last + 1], order[last + 1 : end + 1])
         is_exact = 3 < part.num_ops <= MOST_EXACT
         total_s += (solved(part, "cpsat", 15.0)[0].bound if is_exact else makespan.makespan_bound(part)).value

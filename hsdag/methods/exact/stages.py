@@ -82,12 +82,53 @@ class Stage:
         self.least_s[ends] = max(self.least_s[ends], min(least_s - launch_s, self.value_s[ends]))
 
 
+@lru_cache(maxsize=1)
+def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
+    """[N] the place of each op in topological order, and, by place, the ops that all others lie before or behind.
+
+    The last op of all is none. What takes no time, and reads nothing but such, does not count, and has no place: -1.
+    """
+    src, dst, num = problem.edge_src, problem.edge_dst, problem.num_ops
+    works = (np.nan_to_num(problem.time_s) != 0).any(axis=1)
+    inputs = Csr.build(num, dst, src)
+    counts = works | (longest_before(problem.topological_order, inputs, works + 0.0, np.zeros(len(src))) > 0)
+    order = problem.topological_order[counts[problem.topological_order]]
+    place, own = np.full(num, -1, dtype=np.int64), np.arange(len(order))
+    place[order] = own
+    is_inner = counts[src] & counts[dst]
+    last_read, first_reader = np.full(num, -1), np.full(num, len(order))
+    np.maximum.at(last_read, dst[is_inner], place[src[is_inner]])
+    np.minimum.at(first_reader, src[is_inner], place[dst[is_inner]])
+    behind = np.minimum.accumulate(np.append(len(order), last_read[order][:0:-1]))[::-1]
+    before = np.maximum.accumulate(np.append(-1, first_reader[order][:-1]))
+    return place, order[(behind >= own) & (before <= own) & (own < own.max(initial=0))]
+
+
+@lru_cache(maxsize=1)
+def cuts_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
+    """The same, but only where what is sent past such an op comes before it is read, by whatever link."""
+    place, barriers = barriers_of(problem)
+    src, dst = problem.edge_src, problem.edge_dst
+    least_s = np.nanmin(problem.time_s, axis=1)
+    inputs = Csr.build(problem.num_ops, dst, src)
+    begin_s = longest_before(problem.topological_order, inputs, least_s, np.zeros(len(src)))
+    sizes, of_edge = np.unique(problem.edge_bytes, return_inverse=True)
+    sent_s = np.array([Formulation(problem).transfer_s(size).max() for size in sizes])[of_edge]
+    late = np.searchsorted((begin_s + least_s)[barriers], begin_s[dst] - sent_s, side="right")
+    at = place[barriers]
+    first = np.maximum(np.searchsorted(at, place[src], side="right"), late)
+    last = np.searchsorted(at, place[dst])
+    is_late = (first < last) & (place[src] >= 0)
+    begun, ended = (np.bincount(each[is_late], minlength=len(at) + 1) for each in (first, last))
+    return place, barriers[np.cumsum(begun - ended)[:-1] == 0]
+
+
 class Stages:
     """Those between the cuts of a graph, each of which all other ops lie before or behind; equal ones are one.
 
     Its ops have to run from the end of one cut to the end of the next one, with the first as an input that costs
-    nothing: any bound of a stage holds, and stages have no op in common. It is worth to search them where they
-    ``are_small``. ``check`` is called before what takes long.
+    nothing: any bound of a stage holds, and stages have no op in common. For bounds alone, ``barriers_of`` are such
+    ends, too. Stages are worth a search where they ``are_small``. ``check`` is called before what takes long.
     """
 
     def __init__(
@@ -96,9 +137,10 @@ class Stages:
         execution: Execution,
         check: Callable[[], object],
         pairs_effort: float = PAIRS_EFFORT,
+        cut_by: Callable[[ScheduleProblem], tuple[IntArray, IntArray]] = cuts_of,
     ) -> None:
         self._costs, self._check, self._how = costs, check, (execution, pairs_effort)
-        place, cuts = cuts_of(costs)
+        place, cuts = cut_by(costs)
         order = np.argsort(place, kind="stable")[np.count_nonzero(place < 0) :]
         ends = [-1, *place[cuts].tolist(), len(order) - 1]
         self._ops = [order[max(first, 0) : last + 1] for first, last in itertools.pairwise(ends)]
@@ -174,35 +216,3 @@ class Stages:
         for best in back[::-1]:
             path.append(int(best[path[-1]]))
         return float(total_s.min()), path[::-1]
-
-
-@lru_cache(maxsize=1)
-def cuts_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
-    """[N] the place of each op in topological order, and, by place, the cuts: ops that all others lie before or behind,
-    where what is sent past them comes before it is read, by whatever link. The last op of all is none.
-
-    What takes no time, and reads nothing but such, does not count, and has no place: -1.
-    """
-    src, dst, num = problem.edge_src, problem.edge_dst, problem.num_ops
-    works = (np.nan_to_num(problem.time_s) != 0).any(axis=1)
-    inputs, nothing = Csr.build(num, dst, src), np.zeros(len(src))
-    counts = works | (longest_before(problem.topological_order, inputs, works + 0.0, nothing) > 0)
-    order = problem.topological_order[counts[problem.topological_order]]
-    place, own = np.full(num, -1, dtype=np.int64), np.arange(len(order))
-    place[order] = own
-    least_s = np.nanmin(problem.time_s, axis=1)
-    begin_s = longest_before(problem.topological_order, inputs, least_s, nothing)
-    sizes, of_edge = np.unique(problem.edge_bytes, return_inverse=True)
-    sent_s = np.array([Formulation(problem).transfer_s(size).max() for size in sizes])[of_edge]
-    is_inner = counts[src] & counts[dst]
-    src, dst, sent_s = src[is_inner], dst[is_inner], sent_s[is_inner]
-    last_read, first_reader = np.full(num, -1), np.full(num, len(order))
-    np.maximum.at(last_read, dst, place[src])
-    np.minimum.at(first_reader, src, place[dst])
-    behind = np.minimum.accumulate(np.append(len(order), last_read[order][:0:-1]))[::-1]
-    before = np.maximum.accumulate(np.append(-1, first_reader[order][:-1]))
-    at = np.flatnonzero((behind >= own) & (before <= own) & (own < own.max(initial=0)))
-    late = np.searchsorted((begin_s + least_s)[order[at]], begin_s[dst] - sent_s, side="right")
-    first, last = np.maximum(np.searchsorted(at, place[src], side="right"), late), np.searchsorted(at, place[dst])
-    begun, ended = (np.bincount(each[first < last], minlength=len(at) + 1) for each in (first, last))
-    return place, order[at[np.cumsum(begun - ended)[:-1] == 0]]

@@ -11,7 +11,7 @@ import numpy as np
 from hsdag.ir.errors import OptionError
 from hsdag.methods import method_names
 from hsdag.methods.base import Placer
-from hsdag.methods.exact.stages import EFFORT, Stages
+from hsdag.methods.exact.stages import EFFORT, Stages, barriers_of
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.base import search_two_ops
 from hsdag.methods.lists.rules import RulesOptions, RulesPlacer, are_asked
@@ -136,7 +136,7 @@ class AutoPlacer(Placer[AutoOptions]):
         is_large = problem.num_units > MOST_UNITS_FOR_ALL and has_schedule(problem)
         is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s and costs.num_ops == problem.units.fine.num_ops
         if is_contracted and is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
-            stages = Stages(costs, Execution.WORK_CONSERVING, incumbent.check, EFFORT)
+            stages = Stages(costs, Execution.WORK_CONSERVING, incumbent.check, EFFORT, barriers_of)
             incumbent.report(bound=stages.bound)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
