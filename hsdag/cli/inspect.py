@@ -73,10 +73,10 @@ def _print_shards(found: ShardBound) -> None:
     best = "no way to divide it is predicted to be faster than one device"
     if found.predicted_s is not None:
         best = f"the best way found is predicted to take {found.predicted_s / found.whole_s:.2f} (simulated)"
-    least, slowdown = f"{found.bound_s / found.whole_s:.2f}", f"{found.slowdown:.2f}"
+    least = f"{found.bound_s / found.whole_s:.2f}"
     typer.echo(
         f"One device takes {1e3 * found.whole_s:.3g} ms; all together would take {least} of that without syncs, and if "
-        f"they were not {slowdown} times as slow side by side; {best}."
+        f"they were not {found.slowdown:.2f} times as slow side by side; {best}."
     )
 
 

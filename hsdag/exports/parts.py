@@ -261,7 +261,7 @@ def _unique(names: Iterable[str]) -> list[str]:
 
 def write_parts(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
     """A new folder with ``manifest.json``, and ``part_000.xml``, ``part_000.bin`` and so on."""
-    placed = cut_parts(placement, source)
+    placed = _placed(placement, source)
     with new_folder(out_path, "parts") as folder:
         records = tuple(_written(part, folder / f"part_{k:03d}.xml") for k, part in enumerate(placed.parts))
         manifest = PartsManifest(
@@ -275,8 +275,7 @@ def write_parts(placement: Placement, source: ModelSource, out_path: Path) -> li
     return [out_path / MANIFEST, *(out_path / name for record in records for name in (record.xml, record.bin))]
 
 
-def cut_parts(placement: Placement, source: ModelSource) -> PlacedParts:
-    """The parts of a placement as the executor cuts them for its objective."""
+def _placed(placement: Placement, source: ModelSource) -> PlacedParts:
     assert source.model is not None
     return placed_parts(source.model, placement, by_load=find_objective(placement.objective).is_steady)
 
@@ -313,7 +312,7 @@ def write_pipeline(placement: Placement, source: ModelSource, out_path: Path) ->
     name = re.sub(r"[^\w.-]", "_", placement.model.name, flags=re.ASCII) or "model"
     if placement.copies:
         return _write_copies(placement, source, out_path, name)
-    placed = cut_parts(placement, source)
+    placed = _placed(placement, source)
     check_pipeline(placed)
     names = [f"{name}_part_{k:03d}" for k in range(len(placed.parts))]
     named = list(zip(placed.parts, names, strict=True))

@@ -211,9 +211,10 @@ class Placed {
             ov::CompiledModel compiled = core.compile_model(folder + "/" + part.file, kDevices[part.device].name);
             requests_.push_back(compiled.create_infer_request());
             requests_[k].set_callback([this, k](std::exception_ptr error) { ended(k, error); });
+            readers_.emplace_back();
             for (const Read& read : part.reads)
-                if (read.part < 0 && known.insert(read.given).second)
-                    inputs.emplace_back(read.given, compiled.input(read.name));
+                if (read.part >= 0) readers_[static_cast<std::size_t>(read.part)].push_back(k);
+                else if (known.insert(read.given).second) inputs.emplace_back(read.given, compiled.input(read.name));
         }
     }
 
@@ -255,10 +256,14 @@ class Placed {
             if (busy_[device] || ready_[device].empty()) continue;
             const std::size_t k = *ready_[device].begin();
             ready_[device].erase(k);
-            for (const Read& read : kParts[k].reads) requests_[k].set_tensor(read.name, tensor(read));
-            requests_[k].start_async();
-            busy_[device] = true;
-            ++num_busy_;
+            try {
+                for (const Read& read : kParts[k].reads) requests_[k].set_tensor(read.name, tensor(read));
+                requests_[k].start_async();
+                busy_[device] = true;
+                ++num_busy_;
+            } catch (...) {
+                error_ = std::current_exception();  // which is thrown when no device is busy any more
+            }
         }
     }
 
@@ -266,15 +271,10 @@ class Placed {
         const std::lock_guard<std::mutex> lock(mutex_);
         busy_[kParts[part].device] = false;
         --num_busy_;
-        try {
-            if (error) std::rethrow_exception(error);
-            for (std::size_t k = part + 1; k < kParts.size(); ++k)
-                for (const Read& read : kParts[k].reads)
-                    if (read.part == static_cast<int>(part) && --waits_[k] == 0) ready_[kParts[k].device].insert(k);
-            start();
-        } catch (...) {
-            error_ = std::current_exception();
-        }
+        if (error) error_ = error;
+        for (const std::size_t k : readers_[part])
+            if (--waits_[k] == 0) ready_[kParts[k].device].insert(k);
+        start();
         if (num_busy_ == 0) done_.notify_all();
     }
 
@@ -282,8 +282,9 @@ class Placed {
     std::map<std::string, ov::Tensor> given_;
     std::mutex mutex_;
     std::condition_variable done_;
-    std::vector<std::size_t> waits_;             // by part, for so many inputs
-    std::vector<std::set<std::size_t>> ready_;  // by device
+    std::vector<std::vector<std::size_t>> readers_;  // by part, once for each tensor that is read
+    std::vector<std::size_t> waits_;                 // by part, for so many inputs
+    std::vector<std::set<std::size_t>> ready_;       // by device
     std::vector<bool> busy_;
     std::size_t num_busy_ = 0;
     std::exception_ptr error_;
@@ -304,9 +305,8 @@ class Placed {
         register_devices(core, kDevices);
         const std::shared_ptr<ov::Model> model = core.read_model(path);
         for (std::size_t c = 0; c < kCopies.size(); ++c) {
-            ov::AnyMap config = kDevices[kCopies[c].device].properties;
-            config.emplace("PERFORMANCE_HINT", "THROUGHPUT");
-            compiled_ = core.compile_model(model, kDevices[kCopies[c].device].name, config);
+            const std::string& device = kDevices[kCopies[c].device].name;
+            compiled_ = core.compile_model(model, device, {{"PERFORMANCE_HINT", "THROUGHPUT"}});
             for (std::size_t k = 0; k < kCopies[c].requests; ++k) requests_.emplace_back(c, compiled_.create_infer_request());
         }
         for (const Port& port : compiled_.inputs()) inputs.emplace_back(name_of(port), port);

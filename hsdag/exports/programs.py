@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from pprint import pformat
 
@@ -11,7 +12,7 @@ import openvino as ov
 from hsdag.exports.base import Exporter, ModelSource, openvino_names, unplaced_clone
 from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.files import new_folder, write_atomically, write_ir
+from hsdag.ir.files import write_atomically, write_ir
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.placement.placement import RT_INFO_PATH, Placement
 
@@ -104,24 +105,20 @@ def write_cpp(placement: Placement, source: ModelSource, out_path: Path) -> list
 
 def _cpp_parts(placement: Placement, source: ModelSource, folder: Path) -> list[str]:
     """Write the parts of a placement; tables of what they read, and of where outputs come from."""
-    from hsdag.exports.parts import TensorSource, cut_parts
+    from hsdag.exports.parts import PartInput, PartsManifest, write_parts
 
-    def read(name: str, origin: TensorSource) -> str:
-        return f"{{{literal(name)}, {-1 if origin.part is None else origin.part}, {literal(origin.name)}}}"
+    def table(tensors: Sequence[PartInput]) -> str:
+        rows = ((literal(t.name), t.source.part, literal(t.source.name)) for t in tensors)
+        return ", ".join(f"{{{name}, {-1 if part is None else part}, {given}}}" for name, part, given in rows)
 
     if source.model is None:
         raise OptionError("--format cpp needs the model that such a placement cuts into parts: name it with --model")
-    placed = cut_parts(placement, source)
-    devices = _used_specs(placement)
-    rows = list[str]()
-    with new_folder(folder, "cpp") as unfinished:
-        for k, part in enumerate(placed.parts):
-            name = f"part_{k:03d}.xml"
-            ov.save_model(part.model, unfinished / name, compress_to_fp16=False)
-            reads = ", ".join(read(name, origin) for name, origin in part.sources.items())
-            rows.append(f"    {{{literal(name)}, {devices.index(part.device)}, {{{reads}}}}},")
-    outputs = ", ".join(read(name, origin) for name, (_, origin) in placed.outputs.items())
-    return ["const std::vector<Part> kParts = {", *rows, "};", f"const std::vector<Read> kOutputs = {{{outputs}}};"]
+    write_parts(placement, source, folder)
+    manifest = PartsManifest.load(folder)
+    names = [spec.name for spec in _used_specs(placement)]
+    parts = (f"    {{{literal(p.xml)}, {names.index(p.device)}, {{{table(p.inputs)}}}}}," for p in manifest.parts)
+    outputs = f"const std::vector<Read> kOutputs = {{{table(manifest.outputs)}}};"
+    return ["const std::vector<Part> kParts = {", *parts, "};", outputs]
 
 
 def _is_for_openvino(placement: Placement) -> bool:

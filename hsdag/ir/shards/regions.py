@@ -217,8 +217,9 @@ class Shapes:
 
     def is_complete(self, region: Region) -> bool:
         """Whether ops have the axes of a region, and its shares are all of what its end divides, one behind another."""
-        axes, ranges = zip(region.ops, region.axes, strict=True), sorted(region.shares.values())
+        axes = zip(region.ops, region.axes, strict=True)
         has_axes = all(axis is None or 0 <= axis < self.op(v).rank for v, axis in axes)
+        ranges = sorted(region.shares.values())
         return has_axes and [0, *(last for _, last in ranges)] == [*(first for first, _ in ranges), self.extent(region)]
 
     def extent(self, region: Region) -> int:

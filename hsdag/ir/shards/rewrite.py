@@ -109,7 +109,8 @@ def shard(
         for d in region.shares if region.scheme != "replicated" else ():
             found = shapes.pieces(region, d) if is_complete else None
             if found is None:
-                last, shares = graph.op_names[region.ops[-1]], {names[d]: each for d, each in region.shares.items()}
+                last = graph.op_names[region.ops[-1]]
+                shares = {names[d]: each for d, each in region.shares.items()}
                 raise PlacementError(f"the region that ends in {last!r} cannot be divided as {shares}")
             pieces.update({(v, d): each for v, each in found.items()})
     for v in range(graph.num_ops):

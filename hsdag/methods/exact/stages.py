@@ -57,15 +57,19 @@ class Stage:
         """One of which a bound is known that holds for all devices, whatever memory they have."""
         costs = replace(costs, memory_bytes=np.full(costs.num_devices, np.inf))
         anywhere = np.ones((1, 1), dtype=np.bool_)
-        begins, ends = costs.supported[:1].T if has_begin else anywhere, costs.supported[-1:] if has_end else anywhere
+        begins = costs.supported[:1].T if has_begin else anywhere
+        ends = costs.supported[-1:] if has_end else anywhere
         bound = lower_bound(LATENCY, replace(costs, launch_s=0.0 * costs.launch_s), execution, pairs_effort)
         least_s = np.where(begins & ends, bound.value, np.inf)
-        unknown_s, tries = np.full_like(least_s, np.inf), np.zeros_like(least_s, dtype=np.int64)
-        return Stage(costs, execution, has_begin, least_s, unknown_s, tries)
+        tries = np.zeros_like(least_s, dtype=np.int64)
+        return Stage(costs, execution, has_begin, least_s, np.full_like(least_s, np.inf), tries)
 
     def improve(self, begin: int, end: int, search: Search) -> None:
         """Learn more of it between two devices: a bound at first, then schedules as well."""
-        time_s, num_ends, ends, launch_s = self.costs.time_s.copy(), self.least_s.shape[1], (begin, end), 0.0
+        time_s = self.costs.time_s.copy()
+        num_ends = self.least_s.shape[1]
+        ends = begin, end
+        launch_s = 0.0
         if self.has_begin:
             time_s[0, np.arange(len(time_s[0])) != begin] = np.nan
             launch_s = self.costs.launch_s[begin] * (self.execution is Execution.SEQUENTIAL)  # the device runs already
@@ -145,13 +149,15 @@ class Stages:
         ends = [-1, *place[cuts].tolist(), len(order) - 1]
         self._ops = [order[max(first, 0) : last + 1] for first, last in itertools.pairwise(ends)]
         sizes = np.array([len(ops) for ops in self._ops])
-        self.largest, is_small = int(sizes.max()), sizes * costs.num_devices <= MOST_CHOICES
+        self.largest = int(sizes.max())
+        is_small = sizes * costs.num_devices <= MOST_CHOICES
         self.are_small = len(cuts) > 0 and sizes[is_small].sum() >= LEAST_SHARE * sizes.sum()
 
     @cached_property
     def _stages(self) -> list[Stage]:
         """In a row, with a bound of each."""
-        found, known = list[Stage](), dict[object, Stage]()
+        found = list[Stage]()
+        known = dict[object, Stage]()
         for k, ops in enumerate(self._ops):
             num_inputs, has_end = min(k, 1), k < len(self._ops) - 1
             part = led_by(self._costs, ops[:num_inputs], ops[num_inputs:])
@@ -207,7 +213,8 @@ class Stages:
     def _shortest(tables: Sequence[FloatArray]) -> tuple[float, list[int]]:
         """The least sum of an entry of each table [B, X], each in the row of the last one's column; and all rows, and
         the last column."""
-        total_s, back = np.zeros(1), list[IntArray]()
+        total_s = np.zeros(1)
+        back = list[IntArray]()
         for table in tables:
             sums = total_s[:, None] + table
             back.append(sums.argmin(axis=0))

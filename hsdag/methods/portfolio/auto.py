@@ -131,12 +131,13 @@ class AutoPlacer(Placer[AutoOptions]):
         if not incumbent.is_cheap or costs is None:
             yield Turn("sa", 1.0)
             return
-        size, is_contracted = problem.num_units * problem.num_devices, _is_contracted(problem)
+        size = problem.num_units * problem.num_devices
+        is_contracted = _is_contracted(problem)
         is_deep = problem.num_units > MOST_UNITS_AT_ONCE
         is_large = problem.num_units > MOST_UNITS_FOR_ALL and has_schedule(problem)
         is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s and costs.num_ops == problem.units.fine.num_ops
         if is_contracted and is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
-            stages = Stages(costs, Execution.WORK_CONSERVING, incumbent.check, EFFORT, barriers_of)
+            stages = Stages(costs, Execution.WORK_CONSERVING, incumbent.check, EFFORT, cut_by=barriers_of)
             incumbent.report(bound=stages.bound)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)

@@ -57,7 +57,8 @@ class RepeatedPlacer(Placer[NoOptions]):
             raise GaveUp("nothing in the graph repeats")
         if incumbent.limits.known:
             incumbent.evaluate(incumbent.limits.known)
-        problem, costs, is_small = incumbent.problem, incumbent.costs, False
+        problem, costs = incumbent.problem, incumbent.costs
+        is_small = False
         if problem.objective == LATENCY and len(cuts_of(costs)[1]):
             stages = Stages(costs, problem.semantics.execution, incumbent.check)
             is_small = stages.are_small
