@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = (".py", ".safetensors", ".css", ".jinja", ".js")
+KINDS = (".py", ".safetensors", ".css", ".jinja", ".js", ".cpp", ".hpp", ".in", ".txt")
 BUILT_OF = ("hsdag", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 COMPILED = (".pyc", ".so", ".o", ".a", ".dll", ".dylib")
 FOLDER = re.compile(rb"(?<![\w.\-/:>~}*])/(?:home|root|Users|tmp|opt|mnt|srv|work|build|workspace)/[\w.\-]+")
@@ -65,7 +65,7 @@ def main() -> None:
         wheel = wheel_of(copy(Path(one), 0o077, 1e9), 0o077)
         again = wheel_of(copy(Path(other) / "deeper", 0o002, 1.5e9), 0o002)
         with zipfile.ZipFile(wheel) as archive:
-            found = {name for name in archive.namelist() if name.endswith(KINDS)}
+            found = {name for name in archive.namelist() if name.startswith("hsdag/") and name.endswith(KINDS)}
             typed = "hsdag/py.typed" in archive.namelist()
             wrong = strange(archive, Path(one))
         equal = wheel.read_bytes() == again.read_bytes()

@@ -33,7 +33,7 @@ ROWS: dict[str, tuple[str, str, dict[str, str]]] = {
     "minimum cut": ("mincut", "default", {}),
     "paper": ("hsdag", "paper", {}),
     "default": ("hsdag", "default", {}),
-    "learning off": ("hsdag", "default", {"learning_rate": "1e-100", "last_learning_rate": "0"}),
+    "learning off": ("hsdag", "default", {"learning_rate": "0", "last_learning_rate": "0"}),
     "- costs among the features": ("hsdag", "default", {"costs": "false"}),
     "- baseline": ("hsdag", "default", {"baseline": "none"}),
     "- importance weighting": ("hsdag", "default", {"clip": "none"}),

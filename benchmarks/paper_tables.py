@@ -1,7 +1,10 @@
 """The tables of the HSDAG, DOPPLER, DiviML and Placeto papers, each figure beside ours.
 
 Figures of the papers are in paper_tables.json, with what differs here; Placeto's main text gives none. One of ours is
-simulated, computed or measured, as its table says. Ctrl-C ends with what there is, an incomplete table with status 1.
+simulated, computed or measured, as its table says. All seconds are CPU seconds of one thread, so that every search has
+the same whatever else the machine does. A learned method stands beside itself with a learning rate of 0, which draws
+plans and learns nothing, and beside annealing and random draws. Ctrl-C ends with what there is, an incomplete table
+with status 1.
 
 Usage: python benchmarks/paper_tables.py [TABLE ...] [--budget-s 10] [--seeds 3] [--row ROW] [--column COLUMN]
 """
@@ -61,7 +64,8 @@ class Effort:
 
     def options(self, method: str, **settings: object) -> SolveOptions:
         """Options of a search."""
-        return SolveOptions(method, **{"budget_s": self.budget_s, **settings})  # type: ignore[arg-type]
+        how = {"budget_s": self.budget_s, "num_threads": 1, **settings}
+        return SolveOptions(method, **how)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,11 @@ class Search:
     shows: str = "value_s"
     semantics: Semantics | None = None
 
+    @property
+    def without_learning(self) -> Search:
+        """The same search whose policy stays as it begins."""
+        return replace(self, changes={**self.changes, "learning_rate": "0", "last_learning_rate": "0"})
+
     def ours(self, runs: Sequence[Trial], unit: Callable[[float], float]) -> Ours:
         """Mean and deviation over the runs that found something."""
         failed, done = [r.failure for r in runs if r.failure is not None], [r for r in runs if r.value_s is not None]
@@ -119,6 +128,8 @@ class Search:
 BOUND = "the largest bound of the row"
 Column = Search | str | None
 """A search; a device, on which all ops run, or BOUND; None for what needs devices that are not here."""
+WITHOUT_LEARNING = ", learning rate 0"
+"""After the name of a learned method: its control, which draws plans as it does and learns from none."""
 CONTROLS: dict[str, Column] = {
     "random draws": Search("random"), "hill climber": Search("ea"), "annealing": Search("sa"),
     "min-cut": Search("mincut"), "HEFT": Search("heft"), "auto": Search("auto"), "lower bound": BOUND,
@@ -150,7 +161,7 @@ class Searches:
             yield from ((column, Ours(note=str(error))) for column in columns)
             return
         for column in columns:
-            setting = {**CONTROLS, **self.settings}[column]
+            setting = self.setting(column)
             if setting is None:
                 yield column, Ours(note="it needs the real devices")
             elif setting == BOUND:
@@ -165,6 +176,12 @@ class Searches:
                 if semantics == self.semantics:
                     bound_s = max([bound_s, *(run.lower_bound_s for run in runs)])
                 yield column, setting.ours(runs, unit)
+
+    def setting(self, column: str) -> Column:
+        """What a column shows; that of a learned method WITHOUT_LEARNING follows from the method's."""
+        name, is_off, _ = column.partition(WITHOUT_LEARNING)
+        found = {**CONTROLS, **self.settings}[name]
+        return found.without_learning if is_off and isinstance(found, Search) else found
 
     def _runs(self, setting: Search, problem: ScheduleProblem, effort: Effort, semantics: Semantics) -> list[Trial]:
         how = {"objective": self.objective, "preset": setting.preset, "changes": setting.changes}
@@ -239,8 +256,8 @@ RIVALS: dict[str, Column] = {
     "PLACETO-pretrain": Search("placeto", changes={"teacher_updates": "100"}), "1 GPU": "gpu0",
     **{f"seed {seed}": Search("doppler", seed=seed) for seed in range(5)},
 }  # fmt: skip
-ALONE = {"own_scores": "false", "begins_taught": "false", "polish": "0"}
-"""Nothing is known of the problem but what was learned on another one; scores of single ops would stay behind."""
+MOVABLE = {"own_scores": "false"}
+"""Scores of single ops would stay behind."""
 Weights = dict[str, Any]
 UNTRAINED = "untrained"
 """The control of zero-shot: what the policy would do before it has learned anything."""
@@ -263,7 +280,7 @@ class Transfers:
         shots = [column for column in columns if column in SHOTS]
         learned: list[Weights] = [{} for _ in seeds]
         for seed in seeds if set(shots) - {UNTRAINED} else ():
-            options = effort.options("doppler", max_evaluations=SOURCE_EPISODES, seed=seed, changes=ALONE)
+            options = effort.options("doppler", max_evaluations=SOURCE_EPISODES, seed=seed, changes=MOVABLE)
             placer = options.placer()
             solve(self.source(name), placer, options)
             learned[seed] = placer.trainer.policy.network.state_dict()  # type: ignore[attr-defined]
@@ -274,7 +291,7 @@ class Transfers:
                 continue
             runs = []
             for seed, weights in enumerate(learned):
-                options = effort.options("doppler", max_evaluations=SHOTS[column], seed=seed, changes=ALONE)
+                options = effort.options("doppler", max_evaluations=SHOTS[column], seed=seed, changes=MOVABLE)
                 runs.append(solve(problem, begun_with(options, weights), options))
             values = [np.inf if run.value_s is None else 1e3 * run.value_s for run in runs]
             yield column, Ours.over(values, elapsed_s=sum(run.elapsed_s for run in runs))
@@ -299,7 +316,7 @@ def begun_with(options: SolveOptions, weights: Weights) -> DopplerPlacer:
 def zero_shot_s(problem: ScheduleProblem, weights: Weights, seed: int) -> float:
     """Simulated seconds of the most probable plan under learned weights; infinite where it exceeds a memory."""
     generator, units = torch.Generator().manual_seed(seed), problem_of(problem)
-    plan = begun_with(SolveOptions("doppler", changes=ALONE), weights).policy(units, generator).best(generator).plan
+    plan = begun_with(SolveOptions("doppler", changes=MOVABLE), weights).policy(units, generator).best(generator).plan
     return ScheduleEvaluator.of(units).evaluate([plan])[0].value
 
 
@@ -382,9 +399,10 @@ DIVIML: dict[str, Rows] = {
 
 TESTED = 5
 """Graphs of a family that methods are judged on."""
-UNSEEN_METHODS = {
-    "learned rules": "rules", "Placeto": "placeto", "HEFT": "heft", "random draws": "random", "hill climber": "ea",
-    "auto": "auto",
+UNSEEN_SEARCHES = {
+    "Placeto": Search("placeto"), f"Placeto{WITHOUT_LEARNING}": Search("placeto").without_learning,
+    "learned rules": Search("rules"), "HEFT": Search("heft"), "random draws": Search("random"),
+    "hill climber": Search("ea"), "auto": Search("auto"),
 }  # fmt: skip
 
 
@@ -399,14 +417,15 @@ def unseen_graphs(name: str, columns: Sequence[str], effort: Effort) -> Cells:
     """Placeto's generalisation: rows are families, figures ratios to annealing in the same budget."""
     tests = [find_family(name).problem(UNSEEN + number) for number in range(TESTED)]
 
-    def found_s(method: str) -> list[float]:
-        values = [run_once(test, effort.options(method)).value_s for test in tests]
+    def found_s(search: Search) -> list[float]:
+        options = effort.options(search.method, changes=search.changes)
+        values = [run_once(test, options).value_s for test in tests]
         return [np.inf if value is None else value for value in values]
 
-    least_s = found_s("sa")
+    least_s = found_s(Search("sa"))
     for column in columns:
         begin_s = time.monotonic()
-        pairs = zip(found_s(UNSEEN_METHODS[column]), least_s, strict=True)
+        pairs = zip(found_s(UNSEEN_SEARCHES[column]), least_s, strict=True)
         ratios = [value / least if np.isfinite(least) else np.inf for value, least in pairs]
         yield column, Ours.over(ratios, elapsed_s=time.monotonic() - begin_s)
 
@@ -448,7 +467,7 @@ def markdown(name: str, cells: Mapping[tuple[str, str], Ours], took_s: float) ->
     unit = f", in {table['unit']}" if table["unit"] else ""
     head = f"### {table['paper']}, {table['number']}: {table['title']}{unit}; ours are {table['ours'].upper()}"
     heads = [text for row in rows for text in (f"{row}: paper", "ours")]
-    lines = [head, "", f"| | {' | '.join(heads)} | seconds |", "| --- |" + " ---: |" * (len(heads) + 1)]
+    lines = [head, "", f"| | {' | '.join(heads)} | CPU s |", "| --- |" + " ---: |" * (len(heads) + 1)]
     for column in columns:
         own = [cells.get((row, column), Ours()) for row in rows]
         texts = []
@@ -460,7 +479,8 @@ def markdown(name: str, cells: Mapping[tuple[str, str], Ours], took_s: float) ->
         if ours.note:
             rows_of.setdefault(f"{column}: {ours.note}", []).append(row)
     notes = [note if len(own) == len(rows) else f"{note} ({', '.join(own)})" for note, own in rows_of.items()]
-    return "\n".join([*lines, "", *(f"- {line}" for line in (table["about"], *notes, f"It took {took_s:.0f} s.")), ""])
+    took = f"It took {took_s:.0f} CPU s."
+    return "\n".join([*lines, "", *(f"- {line}" for line in (table["about"], *notes, took)), ""])
 
 
 def reproduce(name: str, effort: Effort, rows: Sequence[str], columns: Sequence[str]) -> bool:
@@ -481,13 +501,14 @@ def reproduce(name: str, effort: Effort, rows: Sequence[str], columns: Sequence[
 
 def main() -> int:
     only = list[str](), "only these; repeatable"
-    budget_s, seeds = (10.0, "seconds of each search"), (3, "searches of each figure")
+    budget_s, seeds = (10.0, "CPU seconds of each search"), (3, "searches of each figure")
     given = options(__doc__, RECIPES, budget_s=budget_s, seeds=seeds, row=only, column=only)
     known = {row for t in TABLES.values() for row in t["rows"]}
     known |= {column for t in TABLES.values() for column in (*t["columns"], *t["controls"])}
     if unknown := {*given.row, *given.column} - known:
         sys.exit(f"no row or column is called {unknown.pop()!r}")
     effort = Effort(given.budget_s, max(1, given.seeds))
+    time.monotonic = time.process_time  # by which searches know their budgets
     done = [reproduce(name, effort, given.row, given.column) for name in given.parts]
     return 0 if all(done) else 1
 

@@ -106,8 +106,10 @@ def shipped() -> list[Source]:
 
 def defined() -> list[Source]:
     """Definitions of transformers, of torchvision, and of ultralytics' detectors, with random weights."""
-    names = "Bert DistilBert Albert Electra MobileBert DebertaV2 GPT2 Qwen2 Mamba ViT CLIPVision Segformer"
+    names = "Bert Roberta DistilBert Albert Electra MobileBert DebertaV2 T5Encoder GPT2 Llama Qwen2 Mixtral Mamba "
+    names += "ViT CLIPVision Segformer Swin"
     found = [Source(f"hf-{name}", "transformers", lambda n=name: _transformers(n)) for name in names.split()]
+    found.append(Source("torch-LSTM", "torch", _recurrent))
     found.append(Source("hf-WhisperEncoder", "transformers", lambda: _whisper("encoder")))
     found.append(Source("hf-WhisperDecoder", "transformers", lambda: _whisper("decoder")))
     names = "resnet18 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 efficientnet_b0 mnasnet0_5 regnet_y_400mf"
@@ -118,7 +120,7 @@ def defined() -> list[Source]:
 
 def quantised() -> list[Source]:
     """Variants of the models above: weights in 16 bits, in 8 and 4 bits by NNCF, and all in 8 bits by NNCF."""
-    vision, language = ("resnet18", "regnet_y_400mf", "shufflenet_v2_x0_5"), ("Bert", "GPT2", "Qwen2")
+    vision, language = ("resnet18", "regnet_y_400mf", "shufflenet_v2_x0_5"), ("Bert", "GPT2", "Llama", "Qwen2")
     found = [Source(f"tv-{n}-int8", "nncf", lambda n=n: _quantise(_torchvision(n))) for n in vision]
     for name in language:
         found.append(Source(f"hf-{name}-int8w", "nncf", lambda n=name: _compress(_transformers(n), "INT8_ASYM")))
@@ -183,12 +185,20 @@ def _transformers(name: str) -> ov.Model:
 
     package = _module("transformers")
     sizes: dict[str, Any] = {"num_hidden_layers": 2}
-    if name not in ("MobileBert", "Segformer"):
+    if name not in ("MobileBert", "Segformer", "Swin", "T5Encoder"):
         sizes |= {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
-    own = {"Albert": {"embedding_size": 32}, "Electra": {"embedding_size": 32}, "Qwen2": {"num_key_value_heads": 2}}
+    own: dict[str, dict[str, Any]] = {each: {"embedding_size": 32} for each in ("Albert", "Electra")}
+    own |= {each: {"num_key_value_heads": 2} for each in ("Llama", "Qwen2", "Mixtral")}
+    own["Mixtral"] = {**own["Mixtral"], "num_local_experts": 4}
+    own["T5Encoder"] = {"num_layers": 2, "d_model": 64, "d_ff": 128, "d_kv": 16, "num_heads": 4}
     vision = {"ViT": {"image_size": 64}, "CLIPVision": {"image_size": 64, "patch_size": 16}, "Segformer": {}}
+    vision["Swin"] = {"image_size": 64, "embed_dim": 24, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
     sizes |= vision[name] if name in vision else {"vocab_size": 1000, **own.get(name, {})}
-    config = getattr(package, f"{name}Config")(**sizes, return_dict=False, attn_implementation="eager")
+    kind = name.removesuffix("Encoder")
+    sizes["return_dict"] = name == "Swin"
+    config = getattr(package, f"{kind}Config")(**sizes, attn_implementation="eager")
+    if name == "Mixtral":
+        config._experts_implementation = "batched_mm"
     if hasattr(config, "use_cache"):
         config.use_cache = False
     network = getattr(package, f"{name}Model")(config)
@@ -211,6 +221,21 @@ def _of_whole_sentences(network: Any) -> Any:
             return self.network(input_ids=ids, attention_mask=torch.ones_like(ids), **more)
 
     return WholeSentences()
+
+
+def _recurrent() -> ov.Model:
+    """Two layers of LSTM and a projection."""
+    torch = _module("torch")
+
+    class Recurrent(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells, self.last = torch.nn.LSTM(32, 64, 2, batch_first=True), torch.nn.Linear(64, 10)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(torch.tanh(self.cells(x)[0]))
+
+    return _convert(Recurrent(), 1, NUM_TOKENS, 32)
 
 
 def _whisper(half: str) -> ov.Model:

@@ -1,4 +1,8 @@
-"""hsdag finds, by measurement, which device should run which operation of a neural network."""
+"""hsdag finds, by measurement, which device should run which operation of a neural network.
+
+Begin with ``hsdag.place("model.xml")``. Results are of the classes BenchResult, Comparison, Explanation, ExportResult,
+Placement, PlaceResult, ReportResult, SimulateResult and SolveResult; errors that callers can put right are HsdagErrors.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from hsdag.diagnosis.inspect import devices, inspect
     from hsdag.exports.base import ExportResult
     from hsdag.ir.errors import HsdagError
+    from hsdag.ir.graph.computation_graph import from_networkx
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
     from hsdag.profiling import profile
@@ -36,6 +41,7 @@ _HOMES = {
     "reporting.report": ("ReportResult", "report"),
     "search.simulate": ("SimulateResult",),
     "ir.errors": ("HsdagError",),
+    "ir.graph.computation_graph": ("from_networkx",),
     "ir.placement.placement": ("Placement",),
     "reporting.explanation": ("Explanation",),
     "search.solution": ("SolveResult",),
@@ -61,6 +67,7 @@ __all__ = [
     "doctor",
     "explain",
     "export",
+    "from_networkx",
     "inspect",
     "place",
     "profile",
@@ -83,4 +90,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    """List what one calls, not the classes: help(hsdag) would print all of what these inherit from pydantic."""
+    return sorted(name for name in __all__ if not name[0].isupper())

@@ -82,13 +82,18 @@ def place(
     """
     given = dict(locals())
     begin_s = time.monotonic()  # loading libraries is part of the budget
-    from hsdag.ir.graph.reader import load_model
+    from hsdag.ir.graph.reader import CHAT_TOKENS, is_generating, load_model, network_in
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models import Workload
     from hsdag.placing.given import placement_of
     from hsdag.placing.place import run_place
     from hsdag.search.options import PlaceOptions, command_words
 
+    heard = _watched(watcher, progress, find_objective(objective))
+    is_folder = isinstance(model, str | Path) and network_in(Path(model)) != Path(model)
+    if is_folder and not (data_shape or tokens or shape) and is_generating(load_model(model, dynamic=True)):
+        given["tokens"] = tokens = CHAT_TOKENS
+        heard.on_step(f"The model generates text: it is placed for --tokens {tokens}.")
     defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _UNSAID}
     options = PlaceOptions.of(
         given
@@ -103,7 +108,6 @@ def place(
         model = load_model(model, options.shapes, example_input=example_input, dynamic=bool(options.scenarios))
     folder = Path(run_folder) if run_folder is not None else None
     written = Path(output) if output is not None else None
-    heard = _watched(watcher, progress, options.objective)
     return run_place(model, options, run_folder=folder, resume=resume, output=written, watcher=heard, begin_s=begin_s)
 
 
@@ -303,13 +307,14 @@ def export(
     caller can put right.
     """
     from hsdag.exports.base import ExportResult, export_placement, written_files
+    from hsdag.ir.graph.reader import network_in
     from hsdag.placing.given import placement_of
 
     written_files(format, Path(output))  # which refuses what could not be written, before the model is read
     loaded = placement_of(placement)
     notes: list[str] = []
     network = None if model is None else _loaded(model, loaded, shape)
-    path = Path(model) if isinstance(model, str | Path) else None
+    path = network_in(Path(model)) if isinstance(model, str | Path) else None
     files = export_placement(loaded, format, output, network, path=path, tell=notes.append)
     return ExportResult(format=format, files=tuple(files), notes=tuple(notes))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,15 @@ from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, SearchError, checked, chosen
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
-from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
+from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record, Words
 from hsdag.ir.processes import CandidateFailed
 from hsdag.methods import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.placing.final import family_ratios
 from hsdag.placing.given import placement_of
-from hsdag.placing.result import PlaceResult
+from hsdag.placing.result import PlaceResult, ScenarioRecord
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
-from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
+from hsdag.runtime.machine.devices import DeviceSet, canonical, default_of, make_core, named_devices
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.messages import Candidate, Opened
 from hsdag.runtime.measuring.runner import PERIOD_S, CandidateRunner
@@ -103,14 +103,6 @@ class BenchRow(LatencyRecord):
     scenario_medians_s: tuple[float | None, ...] = ()
 
 
-class BenchScenario(Record):
-    """Shapes of typical data, their weight, and what ``--tokens`` said of them."""
-
-    data_shape: str
-    tokens: str | None
-    weight: float
-
-
 class BenchResult(Shown, Record):
     """Candidates, fastest first, and why the others did not run; ratios are over ``versus``, the first one named.
 
@@ -121,10 +113,10 @@ class BenchResult(Shown, Record):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     versus: str
-    scenarios: list[BenchScenario]
+    scenarios: list[ScenarioRecord]
     rows: list[BenchRow]
-    failures: dict[str, str]
-    in_flight_failures: dict[str, str]
+    failures: dict[str, Words]
+    in_flight_failures: dict[str, Words]
     timeline: SkipJsonSchema[Timeline | None] = Field(default=None, exclude=True)
     """When each part of the only candidate ran, where that was asked for; no part of the JSON answer."""
 
@@ -155,9 +147,13 @@ def split_targets(
 
     Raises DeviceError, and OptionError for repeated names.
     """
-    targets = tuple(device for device in devices if isinstance(device, str) and TARGET.match(device))
-    texts = [[each] if isinstance(each, DeviceSpec) else split_devices(each) for each in devices if each not in targets]
-    named = [DeviceSpec.parse(each) if isinstance(each, str) else each for text in texts for each in text]
+    found: list[DeviceSpec | str] = []
+    for each in devices:
+        texts = [each] if isinstance(each, DeviceSpec) else split_devices(each)
+        at = next((i for i, text in enumerate(texts) if isinstance(text, str) and TARGET.match(text)), len(texts))
+        found += [*texts[:at], *([",".join(map(str, texts[at:]))] if at < len(texts) else [])]
+    targets = tuple(each for each in found if isinstance(each, str) and TARGET.match(each))
+    named = [DeviceSpec.parse(each) if isinstance(each, str) else each for each in found if each not in targets]
     specs = tuple(map(canonical, named))
     if len({spec.name for spec in specs}) < len(specs):
         raise OptionError("a device is named twice")
@@ -175,6 +171,7 @@ def bench(
     | Mapping[str, Placement] = (),
     devices: str | Sequence[str | DeviceSpec] = (),
     *,
+    partition_cpu: int | None = None,
     executor: str | None = None,
     time: str | float | None = None,
     tuning: Tuning | None = None,
@@ -189,10 +186,13 @@ def bench(
     """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
 
     Candidates are placements, as files, results, or by a name of their own, and devices, such as ``"CPU,GPU.0"`` for
-    two, or targets such as ``"AUTO:CPU"``; the CPU where none is given. A placement is run by the executor its file
-    names, or by ``executor``. Under ``"cuda"`` devices are torch's, by default all CUDA devices, and ``model`` may be a
-    workload. ``time`` is for all candidates, a text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number
-    of inferences. ``with_timeline`` adds when each part of the only candidate ran. ``on_step`` hears what is measured.
+    two, or targets such as ``"AUTO:CPU"``; the CPU where none is given, and beside a split the best single device that
+    its file names. ``partition_cpu`` adds so many parts of the CPU, and the whole. A placement is run by the executor
+    that its file names, or by ``executor``. Where one is a device with other settings than OpenVINO's, the device
+    without them is a candidate, too, such as CPU_default. Under ``"cuda"`` devices are torch's, by default all CUDA
+    devices, and ``model`` may be a workload. ``time`` is for all candidates, a text such as ``"20s"`` or seconds: 20 s
+    unless ``tuning`` gives a number of inferences. ``with_timeline`` adds when each part of the only candidate ran.
+    ``on_step`` hears what is measured.
 
     Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
     command line, else from the first placement.
@@ -211,10 +211,18 @@ def bench(
     if ran_by not in (None, "cuda") and not placed:
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
     on_torch = runs_on_torch(ran_by, placed)
-    named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=not placed)
+    or_cpu = not placed and partition_cpu is None
+    named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=or_cpu)
+    if partition_cpu is not None:
+        named = (*named_devices(None, partition_cpu, ["CPU"]).all, *(spec for spec in named if spec.name != "CPU"))
+    if not (named or targets or with_timeline):
+        named = _beside(placed.values())
     if with_timeline and len([*named, *targets, *placed]) > 1:
         raise OptionError("--trace shows one run: name one --placement or one --device, and no target")
     alone, specs = _with_placed(named, placed)
+    if not on_torch and not with_timeline:
+        beside = _defaults(placed.values(), [spec.name for spec in alone])
+        alone, specs = (*alone, *beside), (*specs, *beside)
     if not on_torch:
         make_core(specs)
     elif tuning != Tuning(iterations=tuning.iterations):
@@ -243,7 +251,7 @@ def bench(
         rows = _rows(candidates, latency, throughput, opened, scenario_s)
         return BenchResult(
             versus=next(name for name in candidates if name in latency.samples),
-            scenarios=[BenchScenario(data_shape=s.text, tokens=s.tokens, weight=s.weight) for s in session.scenarios],
+            scenarios=list(map(ScenarioRecord.of, session.scenarios)),
             rows=sorted(rows, key=lambda row: -row.ratio),
             failures=dict(latency.failures),
             in_flight_failures={n: reason for n, reason in throughput.failures.items() if n in latency.samples},
@@ -283,6 +291,21 @@ def _on_torch(devices: Sequence[str | DeviceSpec], placements: Mapping[str, Plac
     return named or (() if placements else parse_torch_devices(None))
 
 
+def _beside(placements: Iterable[Placement]) -> tuple[DeviceSpec, ...]:
+    """What splits are measured beside: the best single device that the search knew, and devices whose parts are used.
+
+    Where it knew none, every device that they use.
+    """
+    found: dict[str, DeviceSpec] = {}
+    for placement in placements:
+        used, known = placement.used_devices, {device.name: device for device in placement.devices}
+        versus = None if placement.speedup is None else placement.speedup.versus
+        names = [versus] if versus in known else list(used)
+        names += [name for name, device in known.items() if not device.is_added and name not in used]
+        found |= {name: canonical(known[name]) for name in names if len(used) > 1}
+    return tuple(found.values())
+
+
 def _with_placed(
     named: Sequence[DeviceSpec], placements: Mapping[str, Placement]
 ) -> tuple[tuple[DeviceSpec, ...], tuple[DeviceSpec, ...]]:
@@ -303,6 +326,16 @@ def _with_placed(
         if found.setdefault(spec.name, spec) != spec:
             raise OptionError(f"{name} has another device named {spec.name!r}; measure the two separately")
     return alone, tuple(found.values())
+
+
+def _defaults(placements: Iterable[Placement], named: Collection[str]) -> tuple[DeviceSpec, ...]:
+    """Devices as OpenVINO sets them up, where a placement has one of its own alone under other settings."""
+    found = {}
+    for placement in placements:
+        alone = [device for device in placement.devices if placement.used_devices == (device.name,)]
+        for spec in (default_of(canonical(device)) for device in alone if device.properties and not device.is_added):
+            found[spec.name] = spec
+    return tuple(spec for name, spec in found.items() if name not in named)
 
 
 def _measure(

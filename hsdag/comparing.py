@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from platform import node
 from typing import Annotated, Any, Literal
@@ -17,12 +20,12 @@ from pydantic import Field, computed_field
 from hsdag.drawing import Shown
 from hsdag.ir.errors import ExecutionError, HsdagError, ModelError, OptionError, SearchError
 from hsdag.ir.files import parse_record, read_text, write_atomically
-from hsdag.ir.placement.placement import Record
+from hsdag.ir.placement.placement import Record, Words
 from hsdag.methods import method_names
 from hsdag.methods.registry import find_method
 from hsdag.models import WORKLOADS
 from hsdag.models.registry import names_workload
-from hsdag.runtime.measuring.latency import half_width
+from hsdag.runtime.measuring.latency import half_width, paired_ratio
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import problem_to_json, read_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -35,7 +38,9 @@ from hsdag.sources import build_problem
 from hsdag.workers.pool import Exchange, Findings, Job, Pool, pool_of
 
 LEAST_FOR_INTERVAL = 3
-"""Runs from which on the mean has an interval."""
+"""Runs from which on a mean or a ratio has an interval."""
+CURVE_AT = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Shares of the budget at which the table in CSV has the best value."""
 LOOK_EVERY_S = 0.25
 """How often it is asked whether a search has to end."""
 
@@ -50,10 +55,16 @@ class Trial(Record):
     evaluations: int = 0
     elapsed_s: float
     best_after_s: float = 0.0
+    curve: tuple[tuple[float, float], ...] = ()
+    """Seconds into the search, and the best value from then on."""
     status: str = "failed"
     failure: str | None = None
     host: str | None = None
     """The machine whose worker searched; None for the process that compares."""
+
+    def best_by(self, seconds: float) -> float | None:
+        """Return the best value that the search had after so many seconds, None where it had none."""
+        return next((value for since_s, value in reversed(self.curve) if since_s <= seconds), None)
 
 
 class Setup(Record):
@@ -108,6 +119,19 @@ class Row(Record):
         )
 
 
+class Pair(Record):
+    """How many times the values of ``versus`` those of ``method`` are, over the seeds with which both found something.
+
+    The ratio is the geometric mean. The intervals of all pairs of a comparison hold together with 95%.
+    """
+
+    method: str
+    versus: str
+    seeds: int
+    ratio: float
+    ci95: tuple[float, float] | None
+
+
 class Comparison(Shown, Record):
     """A comparison as far as it came; its file, and the JSON answer of ``hsdag compare``."""
 
@@ -115,7 +139,7 @@ class Comparison(Shown, Record):
     version: Literal[1] = 1
     simulated: Literal[True] = True
     setup: Setup
-    refused: dict[str, str] = Field(default_factory=dict)
+    refused: dict[str, Words] = Field(default_factory=dict)
     runs: tuple[Trial, ...] = ()
 
     @staticmethod
@@ -124,8 +148,20 @@ class Comparison(Shown, Record):
         return parse_record(Comparison, read_text(path), str(path))
 
     def save(self, path: Path) -> None:
-        """Write the file atomically. Raises OutputError."""
-        write_atomically(path, (self.model_dump_json(indent=1) + "\n").encode())
+        """Write the file atomically, as CSV where its name ends so. Raises OutputError."""
+        text = self.csv_text() if path.suffix == ".csv" else self.model_dump_json(indent=1) + "\n"
+        write_atomically(path, text.encode())
+
+    def csv_text(self) -> str:
+        """Return a table of all runs, a line for each, with the best value by some times."""
+        times_s = [share * self.setup.budget_s for share in CURVE_AT]
+        fields = [name for name in Trial.model_fields if name != "curve"]
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow([*fields, *(f"best_s_by_{seconds:g}s" for seconds in times_s)])
+        for run in self.runs:
+            table.writerow([*(getattr(run, name) for name in fields), *(run.best_by(seconds) for seconds in times_s)])
+        return text.getvalue()
 
     @property
     def is_complete(self) -> bool:
@@ -145,6 +181,24 @@ class Comparison(Shown, Record):
         found = [method for method in runs if any(run.value_s is not None for run in runs[method])]
         rows = [Row.of(method, runs[method], self.lower_bound_s) for method in found]
         return sorted(rows, key=lambda row: row.mean_s)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def pairs(self) -> list[Pair]:
+        """Every two methods that found something with the same seed, the one of the smaller mean first."""
+        found = {
+            row.method: {run.seed: run.value_s for run in self._runs_of(row.method) if run.value_s} for row in self.rows
+        }
+        both = list(combinations(found, 2))
+        pairs = []
+        for method, versus in both:
+            if not (seeds := sorted(found[method].keys() & found[versus].keys())):
+                continue
+            own_s, other_s = (np.array([found[name][seed] for seed in seeds]) for name in (method, versus))
+            ratio = paired_ratio(other_s, own_s, len(both))
+            ci95 = (ratio.low, ratio.high) if len(seeds) >= LEAST_FOR_INTERVAL else None
+            pairs.append(Pair(method=method, versus=versus, seeds=len(seeds), ratio=ratio.value, ci95=ci95))
+        return pairs
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -169,16 +223,20 @@ class Comparison(Shown, Record):
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Columns and cells of the table; times in ms but for those of searches."""
-        interval = any(row.ci95_s is not None for row in self.rows)
-        columns = ["method", "runs", "mean ms", "deviation", *(["95% of mean"] if interval else []), "best ms"]
+        rows, best = self.rows, self.rows[0].method if self.rows else ""
+        interval = any(row.ci95_s is not None for row in rows)
+        columns = ["method", "runs", "mean ms", "deviation", *(["95% of mean"] if interval else [])]
+        times = {pair.versus: _times(pair) for pair in self.pairs if pair.method == best}
         cells = []
-        for row in self.rows:
+        for row in rows:
             within = [] if not interval else ["-" if row.ci95_s is None else f"±{1e3 * row.ci95_s:.3g}"]
             figures = [str(row.runs), f"{1e3 * row.mean_s:.4g}", f"{1e3 * row.deviation_s:.3g}", *within]
             spent = [f"{row.elapsed_s:.2f}", f"{row.evaluations:.0f}"]
             bound = [f"{1e3 * row.lower_bound_s:.4g}", f"{100 * row.gap:.1f}%"]
-            cells.append([row.method, *figures, f"{1e3 * row.best_s:.4g}", *spent, *bound])
-        return [*columns, "seconds", "evaluations", "lower bound ms", "gap"], cells
+            within = [times.get(row.method, "-")] if times else []
+            cells.append([row.method, *figures, *within, f"{1e3 * row.best_s:.4g}", *spent, *bound])
+        columns += [f"times {best}"] if times else []
+        return [*columns, "best ms", "seconds", "evaluations", "lower bound ms", "gap"], cells
 
     def remarks(self) -> list[str]:
         """What stands below the table."""
@@ -195,6 +253,12 @@ class Comparison(Shown, Record):
 
     def _runs_of(self, method: str) -> list[Trial]:
         return [run for run in self.runs if run.method == method]
+
+
+def _times(pair: Pair) -> str:
+    """A pair's ratio and its interval as the table has them."""
+    within = "" if pair.ci95 is None else f" ({pair.ci95[0]:.3f}..{pair.ci95[1]:.3f})"
+    return f"{pair.ratio:.3f}{within}"
 
 
 def compare(
@@ -287,6 +351,7 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
         method=options.method,
         seed=options.seed,
         value_s=found.value if failure is None else None,
+        curve=found.curve if failure is None else (),
         lower_bound_s=found.lower_bound,
         evaluations=found.num_evaluations,
         elapsed_s=found.elapsed_s,

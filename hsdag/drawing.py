@@ -81,6 +81,25 @@ def shortened(name: str, length: int = 32) -> str:
     return name if len(name) <= length else f"{name[: length // 2]}…{name[-((length - 1) // 2) :]}"
 
 
+def in_bytes(size: float) -> str:
+    """Return a size in words, in powers of a thousand."""
+    power = min(int(np.log10(max(size, 1.0)) // 3), 4)
+    return f"{size / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines of text: figures are aligned to the right, the first and the last column to the left."""
+    table = [columns, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    last = len(columns) - 1
+    return [
+        "  ".join(
+            cell.ljust(widths[i]) if i in (0, last) else cell.rjust(widths[i]) for i, cell in enumerate(row)
+        ).rstrip()
+        for row in table
+    ]
+
+
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:
     """A table, its figures aligned to the right, without columns that say nothing; the row ``chosen`` is marked."""
     told = [i for i in range(len(columns)) if any(row[i] not in ("", "-") for row in rows)]

@@ -39,7 +39,6 @@ RESULTS: dict[str, tuple[str, ...]] = {
 
 FILES = {
     "placement": "ir.placement.placement.Placement",
-    "parts": "exports.parts.PartsManifest",
     "problem": "runtime.problem.problem_file.ProblemDocument",
     "platform": "runtime.platforms.platform.PlatformDocument",
     "run": "placing.run_folder.RunRecord",

@@ -24,6 +24,7 @@ from hsdag.cli import output
 from hsdag.ir import processes
 from hsdag.ir.kernels import INTERPRETED_VARIABLE
 from hsdag.models import save_model_files
+from hsdag.placing import tuning
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.profiler import Effort
 from hsdag.schemas import RESULTS, schema_of
@@ -46,17 +47,18 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module")
 def short_comparisons() -> Iterator[None]:
-    """Comparisons and profiles that are not told how long to measure end after a few rounds."""
+    """Comparisons, races of settings and profiles that are not told how long to measure end after a few rounds."""
     defaults = Protocol.__init__.__defaults__ or ()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Protocol.__init__, "__defaults__", (4, 6, 0.02, *defaults[3:]))
+        patch.setattr(tuning, "PROTOCOL", Protocol(3, 4, 0.01))
         patch.setattr(Effort.__init__, "__defaults__", astuple(SHORT))
-        for name in ("limit_s", "probe_limit_s", "pair_limit_s"):
+        for name in ("limit_s", "probe_limit_s", "most_windows"):
             patch.setattr(Effort, name, getattr(SHORT, name))  # the most that a budget gives
         yield
 
 
-SHORT = Effort(runs=6, limit_s=0.3, probe_runs=10, probe_limit_s=0.05, pair_limit_s=0.1)
+SHORT = Effort(runs=6, limit_s=0.3, probe_runs=10, probe_limit_s=0.05, most_windows=3)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pydoc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ LAYERS = {
     "placing": {*_SEARCHES, "placing"},
     "benchmarking": {*_SEARCHES, "placing", "benchmarking"},
     "profiling": {*_SEARCHES, "placing", "profiling"},
-    "diagnosis": {*_SEARCHES, "placing", "diagnosis"},
+    "diagnosis": {*_SEARCHES, "placing", "exports", "diagnosis"},
     "sources": {*_SEARCHES, "sources"},
     "comparing": {*_SEARCHES, "placing", "profiling", "sources", "comparing"},
     "reporting": {*_SEARCHES, "placing", "reporting"},
@@ -207,11 +208,18 @@ def test_the_public_names_are_these() -> None:
     assert hsdag.__all__ == [
         "BenchResult", "Comparison", "Explanation", "ExportResult", "HsdagError", "PlaceResult", "Placement",
         "ReportResult", "SimulateResult", "SolveResult", "__version__", "bench", "compare", "compile_model",
-        "compile_work_conserving", "devices", "doctor", "explain", "export", "inspect", "place", "profile", "report",
-        "simulate", "solve",
+        "compile_work_conserving", "devices", "doctor", "explain", "export", "from_networkx", "inspect", "place",
+        "profile", "report", "simulate", "solve",
     ]  # fmt: skip
-    assert dir(hsdag) == sorted(hsdag.__all__)
+    assert dir(hsdag) == [name for name in hsdag.__all__ if not name[0].isupper()]
     assert all(getattr(hsdag, name) is not None for name in hsdag.__all__)
+
+
+def test_help_of_the_package_is_a_few_pages_with_all_functions() -> None:
+    text = pydoc.plain(pydoc.render_doc(hsdag))
+    assert len(text.splitlines()) < 350
+    assert all(f"\n    {name}(" in text for name in dir(hsdag) if name not in ("__version__", "doctor"))
+    assert all(name in str(hsdag.__doc__) for name in hsdag.__all__ if name[0].isupper())
 
 
 def decorators(node: ast.AST) -> set[str]:

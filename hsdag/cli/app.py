@@ -9,11 +9,14 @@ import os
 import signal
 import sys
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
 from types import FrameType
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 import hsdag
 import hsdag.cli
@@ -21,19 +24,35 @@ from hsdag.cli.options import Command
 from hsdag.ir.errors import SAYS_FLAGS, HsdagError
 from hsdag.ir.graph.model_guard import GUARD
 
+BY_USE = ("place", "bench", "explain", "report", "export", "doctor", "devices", "inspect", "profile", "models")
+"""The first commands of the help; the others follow by name."""
+
+START = "Start here: hsdag place MODEL, on a CPU alone, too. hsdag doctor MODEL finds out what the machine can do."
+
+
+class ByUse(TyperGroup):
+    """Commands in the order in which people need them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, the first commands first."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: (BY_USE.index(name) if name in BY_USE else len(BY_USE), name))
+
+
 app = typer.Typer(
     name="hsdag",
-    help="Find out, by measurement, which device should run which operation of a neural network.",
+    cls=ByUse,
+    help=f"Find out, by measurement, which device should run which operation of a neural network.\n\n{START}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for found in iter_modules(hsdag.cli.__path__):
-    if found.name == "app":
-        continue
-    module = import_module(f"hsdag.cli.{found.name}")
-    for name in getattr(module, "COMMANDS", (found.name,)):  # else a command, or a group, named after its file
+own = {found.name: f"hsdag.cli.{found.name}" for found in iter_modules(hsdag.cli.__path__) if found.name != "app"}
+others = {each.name: each.module for each in entry_points(group="hsdag.commands")}  # of other packages
+for called, path in {**others, **own}.items():
+    module = import_module(path)
+    for name in getattr(module, "COMMANDS", (called,)):  # else a command, or a group, named after its file
         command = getattr(module, name, None)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name.replace("_", "-"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hsdag.cli.options import DataShape, Devices, Inputs, Json, Shape, Tokens
+from hsdag.cli.options import DataShape, Inputs, Json, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import (
     check_files,
     megabytes,
@@ -27,8 +27,15 @@ def bench(
     model: Annotated[Path | None, typer.Argument(help="A model file, or a workload with --executor cuda.")] = None,
     model_option: Path | None = typer.Option(None, "-m", metavar="MODEL", help="The same, as benchmark_app has it."),
     placement: list[Path] = typer.Option([], "--placement", "-p", metavar="FILE", help="A placement. Repeatable."),
-    device: list[str] = typer.Option([], "--device", metavar="DEVICE", help="A device, or AUTO:CPU. Repeatable."),
-    devices: Devices = None,
+    devices: list[str] = typer.Option(
+        [],
+        "--devices",
+        "--device",
+        "-d",
+        metavar="DEVICES",
+        help="Devices, each measured alone: CPU,GPU.0[KEY=VALUE;...]; or a target: AUTO:CPU. Repeatable.",
+    ),
+    partition_cpu: PartitionCpu = None,
     executor: str | None = typer.Option(
         None,
         "--executor",
@@ -68,7 +75,8 @@ def bench(
     result = run_bench(
         model,
         placement,
-        device if devices is None else [devices, *device],
+        devices,
+        partition_cpu=partition_cpu,
         executor=executor,
         time=time,
         tuning=Tuning(hint, requests, iterations),
@@ -85,6 +93,8 @@ def bench(
 
 
 def _show(result: BenchResult) -> None:
+    from hsdag.placing.result import scenario_table
+
     columns, cells = result.table()
     for cell, row in zip(cells, result.rows, strict=True):
         held = [megabytes(row.resident_bytes), megabytes(row.device_bytes)]
@@ -94,14 +104,8 @@ def _show(result: BenchResult) -> None:
         typer.echo(f"{name} did not run: {reason}")
     for name, reason in result.in_flight_failures.items():
         typer.echo(f"{name} did not run with several requests in flight: {reason}")
-    if len(result.scenarios) > 1:  # a row for each, and a column for each candidate
-        total = sum(each.weight for each in result.scenarios)
-        cells = [
-            [
-                each.tokens or each.data_shape,
-                f"{100 * each.weight / total:.3g}%",
-                *("-" if (s := row.scenario_medians_s[k]) is None else milliseconds(s) for row in result.rows),
-            ]
-            for k, each in enumerate(result.scenarios)
-        ]
-        print_table("medians by scenario, ms", ["scenario", "weight", *(row.name for row in result.rows)], cells)
+    alone = len(result.scenarios) == 1
+    medians_s = {row.name: (row.median_s,) if alone else row.scenario_medians_s for row in result.rows}
+    columns, cells = scenario_table(result.scenarios, medians_s)
+    if cells:
+        print_table(None, columns, cells)

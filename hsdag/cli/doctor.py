@@ -19,7 +19,10 @@ COMMANDS = ("doctor", "bisect")
 
 
 def doctor(
-    model: Annotated[Path | None, typer.Argument(help="A model file, to be examined on the devices.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="A model file or folder, to be examined on the devices."),
+    ] = None,
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
     shape: Shape = None,
@@ -71,9 +74,11 @@ def doctor(
 
 def _show(found: Examination) -> None:
     host = found.host
-    gib = f"{host.memory_bytes / 2**30:.1f} GiB of memory, {host.usable_memory_bytes / 2**30:.1f} of it free"
-    typer.echo(f"OpenVINO {found.openvino}; {host.threads} threads of the CPU, {gib}")
+    memory = f"{host.memory_bytes / 1e9:.1f} GB of memory, {host.usable_memory_bytes / 1e9:.1f} of it free"
+    typer.echo(f"OpenVINO {found.openvino}; {host.threads} threads of the CPU, {memory}")
     _show_devices(found)
+    if found.absent:
+        print_table("devices that are not there", ["plugin", "why"], [[*each] for each in found.absent.items()])
     if found.pairs:
         rows = []
         for pair in found.pairs:
@@ -82,6 +87,9 @@ def _show(found: Examination) -> None:
         print_table(None, ["pair", "compute at once", "memory at once"], rows)
     if found.model is not None:
         _show_model(found.model)
+    if found.genai:
+        rows = [[name, "works" if why is None else f"no: {why}"] for name, why in found.genai.items()]
+        print_table(None, ["in OpenVINO GenAI", "with a placement"], rows)
     typer.echo(str(found))
 
 

@@ -19,7 +19,7 @@ COMMANDS = ("explain", "export", "report", "schema")
 def export(
     placement: Path = typer.Argument(help="A placement file of 'hsdag place', or its run folder."),
     format_: str = typer.Option("json", "--format", "-f", help=f"One of {', '.join(export_formats())}."),
-    output: Path = typer.Option(..., "--output", "-o", help="The file to write; ovms and parts make a new folder."),
+    output: Path = typer.Option(..., "--output", "-o", help="The file to write; openvino makes a new folder."),
     model: Path | None = typer.Option(
         None, "--model", "-m", help="The placed model; formats that hold the model need it, the others check it."
     ),

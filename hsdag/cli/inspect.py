@@ -37,18 +37,19 @@ def inspect(
         return
     typer.echo(f"{found.name}  {found.fingerprint}")
     typer.echo(
-        f"nodes {found.nodes}, edges {found.edges}, mean degree {found.mean_degree:.2f}, "
-        f"{found.flops / 1e9:.4g} GFLOP, {found.weight_bytes / 2**20:.4g} MiB of weights"
+        f"{found.nodes} ops, {found.edges} edges, mean degree {found.mean_degree:.2f}, "
+        f"{f'{found.flops / 1e9:.4g} GFLOP' if is_known else 'sizes are open, so FLOP are not known'}, "
+        f"{found.weight_bytes / 1e6:.4g} MB of weights"
     )
     ports = [("input", each) for each in found.inputs] + [("output", each) for each in found.outputs]
     print_table(None, ["", "name", "type", "shape"], [[way, each.name, each.type, each.shape] for way, each in ports])
     stages = [[n.replace("_", " "), str(size.nodes), str(size.edges)] for n, size in found.coarsening.items()]
-    print_table(None, ["coarsening", "nodes", "edges"], stages)
+    print_table(None, ["coarsening", "units", "edges"], stages)
     print_table(None, ["op type", "ops"], [[t, str(n)] for t, n in found.op_histogram.items()])
     if found.data_shapes:
         typer.echo("Sizes are those with the shapes of data: FLOPs are means, and weights include the largest state.")
     elif found.dynamic_inputs:
-        typer.echo("Dynamic sizes count as 1, or as their bounds; --shape, --data-shape or --tokens give others.")
+        typer.echo("Sizes are open: --shape, --data-shape or --tokens give them.")
     if found.unsupported is None and is_known:
         typer.echo(f"Devices were not queried: the model has over {ASK_DEVICES_UP_TO} ops; name them with --devices.")
     for device, ops in (found.unsupported or {}).items():
@@ -89,7 +90,7 @@ def devices(as_json: Json = False) -> None:
         print_json(found.model_dump(mode="json"))
         return
     rows = [[i.name, i.full_name or f"does not load: {i.failure}", " ".join(i.capabilities)] for i in found.openvino]
-    rows += [[g.name, f"{g.full_name}, {g.memory_bytes / 2**30:.0f} GiB", "CUDA"] for g in found.cuda]
+    rows += [[g.name, f"{g.full_name}, {g.memory_bytes / 1e9:.0f} GB", "CUDA"] for g in found.cuda]
     print_table(None, ["device", "what it is", "capabilities"], rows)
     cpu, threads = found.cpu, found.cpu.max_partitions
     if threads:

@@ -122,7 +122,7 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
     ),
     "infer_precision": _option(
         str | None,
-        "Precision that devices compute in: f32, f16 or bf16.",
+        "Precision that devices compute in: f32, f16 or bf16; any tries lower ones, too, and keeps those that agree.",
         "--infer-precision",
         "-infer_precision",
         metavar="PRECISION",
@@ -148,7 +148,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "bench": {
         "What": ("model_option", "shape", "data_shapes", "tokens", "inputs"),
-        "Candidates": ("placement", "device", "devices"),
+        "Candidates": ("placement", "devices", "partition_cpu"),
         "How": ("hint", "requests", "seed"),
         "How long": ("time", "iterations"),
         "Output": ("trace", "as_json"),
@@ -168,6 +168,30 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
 """Parameters that the help of a command shows, by group; its other options are for researchers, and work as well."""
 
 MORE = "The reference lists more options, for researchers: --NAME VALUE, --set NAME=VALUE, or a file of them, @FILE."
+
+
+_PER_DEVICE = "a property of a device: --devices 'CPU[{}=VALUE]', or several devices to compare"
+BENCHMARK_APP: dict[str, str] = {
+    "-api": "leave it out: latency is measured by one request at a time, throughput by several",
+    "-b": "--shape has the batch: --shape 8,3,224,224",
+    "-c": "hsdag --extension FILE bench MODEL",
+    "-cache_dir": _PER_DEVICE.format("CACHE_DIR"),
+    "-dump_config": "leave it out: --json prints what was measured",
+    "-exec_graph_path": "hsdag profile MODEL",
+    "-infer_precision": _PER_DEVICE.format("INFERENCE_PRECISION_HINT"),
+    "-json_stats": "--json",
+    "-layout": "--shape, or an .npz file: --input FILE",
+    "-load_config": _PER_DEVICE.format("KEY"),
+    "-nstreams": _PER_DEVICE.format("NUM_STREAMS"),
+    "-nthreads": _PER_DEVICE.format("INFERENCE_NUM_THREADS"),
+    "-pc": "hsdag profile MODEL, which has the time of every op",
+    "-pcseq": "hsdag profile MODEL, which has the time of every op",
+    "-pcsort": "hsdag profile MODEL, which has the time of every op",
+    "-pin": _PER_DEVICE.format("ENABLE_CPU_PINNING"),
+    "-report_folder": "--json > FILE",
+    "-report_type": "--json",
+}
+"""Options of benchmark_app that 'hsdag bench' does not have, and what does the same."""
 
 
 class Command(TyperCommand):
@@ -196,6 +220,10 @@ class Command(TyperCommand):
             for flag in each.opts
             if flag.startswith("--")
         }
+        if self.name == "bench":
+            for word in args:
+                if (instead := BENCHMARK_APP.get(word.partition("=")[0].replace("--", "-", 1))) is not None:
+                    raise OptionError(f"{word} is an option of benchmark_app; for hsdag bench {instead}")
         words: list[str] = []
         self.names = sorted(flags)
         for word in _with_files(args):

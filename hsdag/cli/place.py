@@ -28,7 +28,6 @@ def place(
     from hsdag.cli.progress import SearchProgress
     from hsdag.ir.errors import OutputError
     from hsdag.ir.graph.reader import check_model_path
-    from hsdag.placing.final import Pace
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
@@ -37,13 +36,13 @@ def place(
     named = workload_path(model) if given["executor"] == "cuda" else None
     if named is None:
         check_model_path(model)
-    written = output or (named or model).with_suffix(".placement.json")
+    default = model.with_name(f"{model.resolve().name}.placement.json") if model.is_dir() else None
+    written = output or default or (named or model).with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
     check_not_read([written, folder], model_files(model, given["inputs"]))
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
-    final_s, _ = Pace().comparison_s(budget_s)
-    with SearchProgress(budget_s - final_s, final_s, objective.text) as progress:
+    with SearchProgress(budget_s, objective.text) as progress:
         outcome = api.place(model, **given, run_folder=folder, output=written, watcher=progress.watcher)
     if as_json:
         from hsdag.placing.result import IN_FILE
@@ -58,11 +57,14 @@ def place(
 
 
 def _show_all(outcome: PlaceResult) -> None:
-    from hsdag.placing.session import in_bytes
+    from hsdag.drawing import in_bytes
+    from hsdag.placing.result import settings_table
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.driver import members_table
 
     print_table(None, *outcome.table())
+    if any(each.tried for each in outcome.settings):
+        print_table("settings that were tried, over the best before each", *settings_table(outcome.settings))
     for name, reason in outcome.failures.items():
         typer.echo(f"{name} did not run: {reason}")
     verdict = outcome.verdict

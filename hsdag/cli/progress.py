@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is not a terminal."""
 
-COMPARING = "comparing"  # what the phases of the final comparison begin with
-WAITING = ("compiling the search", "loading the method")  # and those that are no part of the budget
+WAITING = ("compiling the search", "loading the method")  # what phases begin with that are no part of the budget
+
+LATE_S = 2.0
+"""Seconds after the planned end from which on work counts as late: what is left is not known then, and not told."""
+
+LEAST_COLUMNS = 60
+"""Of a terminal on which there is room for a bar beside the words."""
 
 NUM_FIRST = 64
 """Events among which are those of devices alone."""
@@ -33,15 +38,13 @@ _COUNTED = re.compile(r"(\d+) of (\d+)$")
 class Estimate:
     """How far the work is, and how long it still takes.
 
-    The work is one search of about ``budget_s`` seconds and a comparison of ``final_s``, or several of them, unless
-    updates are counted, which then take as long as those before. Without a budget nothing is known before that.
+    The work is one search of about ``budget_s`` seconds, or several of them, unless updates are counted, which then
+    take as long as those before. Without a budget nothing is known before that. Of work that takes longer than planned
+    only that is told, until ``plan`` hears what the rest takes.
     """
 
-    def __init__(
-        self, budget_s: float | None, final_s: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._budget_s = budget_s or 0.0
-        self._each_s = (budget_s or 0.0) + final_s
+    def __init__(self, budget_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._each_s = budget_s or 0.0
         self._clock = clock
         self._begin_s = self._began_s = clock()
         self._waits_from_s: float | None = None
@@ -60,9 +63,9 @@ class Estimate:
         self._begin_s, self._began_s = self._begin_s + waited_s, self._began_s + waited_s
         self._waits_from_s = now_s if waits else None
 
-    def compare(self) -> None:
-        """The search is over, early or late; the comparison begins."""
-        self._began_s = self._clock() - self._budget_s
+    def plan(self, left_s: float) -> None:
+        """Take ``left_s`` seconds as what the rest of this search takes."""
+        self._each_s = self._clock() - self._began_s + left_s
 
     def update(self, done: int, count: int) -> None:
         """So many updates are done."""
@@ -82,9 +85,18 @@ class Estimate:
         return (self._done + (self._spent_s / self._each_s if self._each_s else 0.0)) / max(self._count, 1)
 
     @property
+    def over_s(self) -> float:
+        """Seconds that the work has taken longer than planned."""
+        return max(self._clock() - self._began_s - (self._count - self._done) * self._each_s, 0.0)
+
+    @property
     def words(self) -> str:
-        """Both, as progress has them; empty where nothing is known."""
-        return f"{100 * self.share:.0f}%, {in_words(self.left_s)} left" if self._is_known else ""
+        """Both, as progress has them, or how late it is; empty where nothing is known."""
+        if not self._is_known:
+            return ""
+        if self.over_s > LATE_S:
+            return f"{in_words(self.over_s)} longer than planned"
+        return f"{100 * self.share:.0f}%, {in_words(self.left_s)} left"
 
     @property
     def _spent_s(self) -> float:
@@ -101,19 +113,19 @@ class SearchProgress:
     def __init__(
         self,
         budget_s: float | None,
-        final_s: float = 0.0,
         text: Callable[[float], str] = lambda seconds: f"{milliseconds(seconds)} ms",
     ) -> None:
         from rich.live import Live
 
         self._text = text
-        self._estimate = Estimate(budget_s, final_s)
+        self._estimate = Estimate(budget_s)
         self._phase, self._detail = "starting", ""
         self._stop = False
         self._last_log = time.monotonic()
         self._handler: Any = None
         self._is_shown = sys.stderr.isatty()
-        self._live = Live(console=console(is_error=True), transient=True, get_renderable=self._drawn)
+        self._console = console(is_error=True)
+        self._live = Live(console=self._console, transient=True, get_renderable=self._drawn)
 
     @property
     def watcher(self) -> Watcher:
@@ -121,7 +133,7 @@ class SearchProgress:
         from hsdag.search.driver import Watcher
 
         heard = self.on_phase, self._on_event, self._on_step
-        return Watcher(*heard, should_stop=lambda: self._stop, on_note=say)
+        return Watcher(*heard, should_stop=lambda: self._stop, on_note=self.note, on_left=self._estimate.plan)
 
     def __enter__(self) -> SearchProgress:
         self._handler = signal.signal(signal.SIGINT, self._interrupt)
@@ -133,27 +145,39 @@ class SearchProgress:
         self._live.stop()
         signal.signal(signal.SIGINT, self._handler)
 
+    def note(self, text: str) -> None:
+        """Say what stays to be read, above the bar where one is drawn."""
+        if self._is_shown:
+            self._console.print(text, markup=False, highlight=False)
+        else:
+            say(text)
+
     @property
     def line(self) -> str:
-        """All that is known, in one line."""
-        return ", ".join(filter(None, [self._phase, self._estimate.words, self._detail]))
+        """All that is known, in one line; the time comes first, since a narrow terminal cuts the end off."""
+        words = self._estimate.words
+        said = ", ".join(filter(None, [self._phase, self._detail]))
+        return f"{words}: {said}" if words else said
 
     def _drawn(self) -> Table:
-        """A bar and the line, drawn several times a second; what does not fit is left out at the end."""
+        """A bar and the line, drawn several times a second; where there is little room, without the bar."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
+        line = Text(self.line, no_wrap=True, overflow="ellipsis")
         grid = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=1.0, completed=self._estimate.share, width=20)
-        grid.add_row(bar, Text(self.line, no_wrap=True, overflow="ellipsis"))
+        if self._console.width < LEAST_COLUMNS:
+            grid.add_row(line)
+        else:
+            grid.add_row(ProgressBar(total=1.0, completed=self._estimate.share, width=20), line)
         return grid
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._stop:
             raise KeyboardInterrupt
         self._stop = True
-        say("interrupted: ending with the best so far (Ctrl-C again to give up)")
+        self.note("interrupted: ending with the best so far (Ctrl-C again to give up)")
 
     def on_phase(self, phase: str) -> None:
         """What begins now; also before there is a watcher, which takes seconds to load."""
@@ -161,8 +185,6 @@ class SearchProgress:
         self._estimate.wait(waits=phase.startswith(WAITING))
         if (counted := _COUNTED.search(phase)) is not None:
             self._estimate.begin(int(counted[1]), int(counted[2]))
-        elif phase.startswith(COMPARING):
-            self._estimate.compare()
         if not self._is_shown:
             say(phase)
 
@@ -170,8 +192,9 @@ class SearchProgress:
         best = recorder.best()
         shown = f"best {self._text(best[0].score.value)}" if best else "nothing has run yet"
         first = [e.score.value for e in recorder.events[:NUM_FIRST] if not (e.score.failure or e.plan.is_split)]
-        if best and best[0].score.value < min(first, default=0.0):
-            shown += f", {100 * (1 - best[0].score.value / min(first)):.0f}% less than the best device alone"
+        gained = 100 * (1 - best[0].score.value / min(first)) if best and first else 0.0
+        if gained >= 0.5:
+            shown += f", {gained:.0f}% less than the best device alone"
         self._tell(f"{recorder.num_evaluations} placements, {shown}")
 
     def _on_step(self, step: str) -> None:

@@ -35,14 +35,13 @@ def shard(
     as_json: Json = False,
 ) -> None:
     """Divide a model over devices as far as its ops allow. What that gains is not measured."""
-    from hsdag.exports.base import export_placement
     from hsdag.ir.errors import OptionError
-    from hsdag.ir.graph.reader import input_shapes
+    from hsdag.ir.graph.reader import input_shapes, write_ir
+    from hsdag.ir.placement.divided import divided
     from hsdag.placing.by_hand import ShardResult, divide, sharded_problem
     from hsdag.runtime.problem.problem_file import write_problem
 
-    formats = {".json": "json", ".xml": "ir"}
-    if output.suffix not in formats:
+    if output.suffix not in (".json", ".xml"):
         raise OptionError(f"--output {output} ends in neither .json (a placement) nor .xml (the divided model)")
     if problem and output.suffix != ".json":
         raise OptionError(f"--output {output} does not end in .json: --problem writes a problem file")
@@ -51,8 +50,11 @@ def shard(
     if problem:
         write_problem(sharded_problem(model, loaded, placement, input_shapes(shape)), output)
         files = [output]
+    elif output.suffix == ".xml":
+        files = write_ir(divided(loaded, placement)[0], output)
     else:
-        files = export_placement(placement, formats[output.suffix], output, loaded)
+        placement.save(output)
+        files = [output]
     result = ShardResult(files=tuple(files), regions=placement.shards or ())
     if as_json:
         print_json(result.model_dump(mode="json"))

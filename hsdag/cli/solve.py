@@ -123,7 +123,10 @@ def compare(
     budget: str = typer.Option("10s", "--budget", help="Time of each search: 10s, 5m, 1h."),
     platform: options.Platform = None,
     output: Path | None = typer.Option(
-        None, "--output", "-o", help="Write the comparison after every run: FILE.json. Default: the resumed file."
+        None,
+        "--output",
+        "-o",
+        help="Write the comparison after every run: FILE.json, or all runs as FILE.csv. Default: the resumed file.",
     ),
     resume: Path | None = typer.Option(None, "--resume", help="Go on with the comparison in this file."),
     as_json: options.Json = False,

@@ -8,10 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino as ov
 import psutil
+from pydantic import Field
 
+from hsdag.diagnosis.absent import absent_devices
 from hsdag.diagnosis.findings import Finding, Questions, Severity, of_overlap, of_precision
+from hsdag.diagnosis.genai import genai_features
 from hsdag.diagnosis.model import ModelReport, examined_model
 from hsdag.drawing import Shown
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
@@ -23,12 +27,12 @@ from hsdag.ir.placement.placement import Record
 from hsdag.runtime.machine.devices import cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, DeviceFacts, Precision, WorkerSetup, ask, worker_client
-from hsdag.runtime.measuring.profile import Contention
+from hsdag.runtime.measuring.windows import factors_of, figures_of, least_of
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.search.options import command_words, parse_duration
 
-PAIR_S = 0.3
-"""Seconds for which two devices run side by side, of each kind of small model."""
+WINDOWS = 4
+"""Turns in which two devices run alone and side by side, of each kind of small model."""
 
 
 class Host(Record):
@@ -61,13 +65,19 @@ class Pair(Record):
 
 
 class Examination(Shown, Record):
-    """All that was found out; the gravest findings come first, and ``next`` are commands to run."""
+    """All that was found out; the gravest findings come first, and ``next`` are commands to run.
+
+    ``absent`` says of plugins whose devices OpenVINO does not list why it may be so. ``genai`` says of features of
+    OpenVINO GenAI why a placed model of the folder cannot use them here, None where it can.
+    """
 
     openvino: str
     host: Host
     devices: tuple[Device, ...]
+    absent: dict[str, str] = Field(default_factory=dict)
     pairs: tuple[Pair, ...]
     model: ModelReport | None
+    genai: dict[str, str | None] = Field(default_factory=dict)
     findings: tuple[Finding, ...]
     next: tuple[str, ...]
 
@@ -120,15 +130,18 @@ def examine(
         report = None if model is None else examined_model(questions, model, typical, loaded)
     threads = cpu_topology().threads
     inputs = () if model is None or scenarios else model.inputs
-    file = path if isinstance(source, str | Path) or source is None else Path("MODEL")
+    is_path = isinstance(source, str | Path)
+    file = path if is_path or source is None else Path("MODEL")
     memory_bytes = float(psutil.virtual_memory().total)
     given = shape_options(shapes, scenarios)
     return Examination(
         openvino=ov.get_version(),
         host=Host(threads=threads, memory_bytes=memory_bytes, usable_memory_bytes=usable_memory_bytes()),
         devices=asked,
+        absent=absent_devices(listed) if devices is None else {},
         pairs=pairs,
         model=report,
+        genai=genai_features(Path(source), model, len(loaded)) if is_path and model is not None else {},
         findings=tuple(sorted(questions.findings, key=lambda each: list(Severity).index(each.severity))),
         next=next_commands(file, report, specs, partition_cpu, threads, given, likely_sizes(inputs)),
     )
@@ -155,10 +168,11 @@ def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> 
     about = f"{one.name} and {other.name}"
     gains: dict[str, float] = {}
     for kind in ("compute", "memory"):
-        question = ask(Worker.contention, (one, other), kind, PAIR_S)
-        rounds = questions.ask(about, f"side by side, bound by {kind}", question)
-        if rounds is not None:
-            factor = Contention.of({kind: rounds}, 2).factor[kind]
+        question = ask(Worker.contention, (one, other), kind)
+        asked = (questions.ask(about, f"side by side, bound by {kind}", question) for _ in range(WINDOWS))
+        windows = [figures_of(each) for each in asked if each is not None]
+        if windows:
+            factor = factors_of(least_of(np.array(windows)), 2)
             gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])
     questions.findings += of_overlap(about, gains)
     return Pair(names=(one.name, other.name), gains=gains)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import openvino as ov
 
-from hsdag.exports import SHARED_MODULES, export_formats
+from hsdag.exports import export_formats, module_of
 from hsdag.ir.errors import OptionError, choices_for
 from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.graph.build import graph_of
@@ -68,7 +68,7 @@ def find_exporter(format: str) -> Exporter:  # noqa: A002
     """The exporter of a format. Raises OptionError, which lists the formats, for an unknown one."""
     if format not in export_formats():
         raise OptionError(f"--format {format!r} is unknown{choices_for(format, export_formats())}")
-    exporter: Exporter = import_module(f"hsdag.exports.{SHARED_MODULES.get(format, format)}").EXPORTERS[format]
+    exporter: Exporter = import_module(module_of(format)).EXPORTERS[format]
     return exporter
 
 
@@ -109,7 +109,7 @@ def export_placement(
             raise OptionError(f"--format {format} needs the model that the placement divides: name it with --model")
         model, placement = divided(model, placement)
     if placement.copies and not exporter.takes_copies:
-        raise OptionError(f"--format {format} cannot say that a model is copied: use json, ir, python, cpp or ovms")
+        raise OptionError(f"--format {format} cannot say that a model is copied: use json or openvino")
     if exporter.for_openvino:
         placement.check_openvino()
     return exporter.write(placement, ModelSource(model, path, tell), out_path)
@@ -131,8 +131,3 @@ def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
     clone = placement.fixed(model)
     placement.homes_of(graph_of(clone))
     return clone
-
-
-def openvino_names(placement: Placement) -> dict[str, str]:
-    """By a device's name in the placement: the name OpenVINO knows it by."""
-    return {device.name: device.openvino_name for device in placement.devices}

@@ -1,4 +1,4 @@
-"""Formats of one text file: json, the placement itself; csv, a table; affinity, a map; dot, a Graphviz drawing.
+"""Formats of one text file: json, the placement itself; csv, a table; dot, a Graphviz drawing.
 
 Legend: N ops, S submodels.
 """
@@ -6,15 +6,13 @@ Legend: N ops, S submodels.
 from __future__ import annotations
 
 import csv
-import json
 from io import StringIO
 from itertools import cycle
 
 import numpy as np
 import openvino as ov
 
-from hsdag.exports.base import Exporter, document, openvino_names
-from hsdag.ir.errors import OptionError
+from hsdag.exports.base import Exporter, document
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import Colocation, colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -34,33 +32,12 @@ def csv_text(placement: Placement, model: ov.Model | None) -> str:
     if model is not None:
         graph = graph_of(model)
         rows = list(zip(graph.op_names, graph.op_types, placement.devices_of(graph), strict=True))
-    names = openvino_names(placement)
+    names = {device.name: device.openvino_name for device in placement.devices}
     text = StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
     table.writerows((*row, names[row[-1]]) for row in rows)
     return text.getvalue()
-
-
-def affinity_text(placement: Placement, model: ov.Model | None) -> str:
-    """OpenVINO's device by the friendly name of every op, as ``core.query_model`` gives it.
-
-    With the model at hand, ops have the names that they bear in it. Raises OptionError where ops of one name are on
-    different devices.
-    """
-    devices = openvino_names(placement)
-    placed = [(placement.name_of(op), devices[device]) for op, device in placement.affinity.items()]
-    if model is not None:
-        names = (node.get_friendly_name() for node in model.get_ordered_ops())
-        placed = [(name, devices[d]) for name, d in zip(names, placement.devices_of(graph_of(model)), strict=True)]
-    affinity: dict[str, str] = {}
-    for name, device in placed:
-        if affinity.setdefault(name, device) != device:
-            raise OptionError(
-                f"ops named {name!r} are on {affinity[name]} and on {device}, which a map by names cannot say: "
-                "use --format python or ir"
-            )
-    return json.dumps(affinity, indent=1) + "\n"
 
 
 def dot_text(placement: Placement, model: ov.Model | None) -> str:
@@ -140,5 +117,4 @@ EXPORTERS = {
     "json": Exporter(document(lambda placement, _: placement.to_json()), takes_copies=True),
     "csv": Exporter(document(csv_text)),
     "dot": Exporter(document(dot_text), needs_model=True),
-    "affinity": Exporter(document(affinity_text), for_openvino=True),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
-from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.errors import ModelError, OptionError, install_extra
 from hsdag.ir.files import new_files
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import Placement
@@ -96,7 +96,7 @@ def _loaded(path: Path) -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise OptionError("--format ort needs the package onnx: pip install hsdag[onnx]") from error
+        raise OptionError(f"--format ort needs the package onnx; {install_extra('onnx')}") from error
     try:
         return onnx.load(path)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:

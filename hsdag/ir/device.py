@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, wraps
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
 
 from pydantic import ConfigDict, Field
@@ -85,6 +86,15 @@ class DeviceSpec:
         registered = self.name if base in self.name else f"{base}_{self.name}"
         return f"{registered}.{device_id}" if device_id else registered
 
+    @property
+    def library_name(self) -> str:
+        """The name of its plugin's library. Raises DeviceError for a plugin over which no device can be added."""
+        name = PLUGIN_LIBRARIES.get(self.plugin.partition(".")[0])
+        if name is None:
+            why = f"no device can be added over {self.plugin!r}; plugins are {', '.join(PLUGIN_LIBRARIES)}"
+            raise DeviceError(f"device {self.name!r}: {why}")
+        return name
+
     @staticmethod
     def parse(text: str) -> DeviceSpec:
         """A device from ``GPU.1``, ``GPU.1[KEY=VALUE;...]`` or ``NAME=PLUGIN[KEY=VALUE;...]``.
@@ -99,11 +109,10 @@ class DeviceSpec:
             forms = "GPU.0[KEY=VALUE;...] nor NAME=PLUGIN[KEY=VALUE;...]"
             raise DeviceError(f"device {text!r} is neither a name such as GPU.0, nor {forms}")
         name, plugin, body = match[1] or match[2], match[2], match[3] or ""
-        base = plugin.partition(".")[0]
-        if base not in PLUGIN_LIBRARIES:
-            choices = ", ".join(PLUGIN_LIBRARIES)
-            raise DeviceError(f"device {name!r}: no device can be added over {plugin!r}; plugins are {choices}")
-        return DeviceSpec(name, plugin, {**ADDED_DEFAULTS.get(base, {}), **parse_properties(name, body)})
+        defaults = ADDED_DEFAULTS.get(plugin.partition(".")[0], {})
+        spec = DeviceSpec(name, plugin, {**defaults, **parse_properties(name, body)})
+        spec.library_name  # noqa: B018 - which raises
+        return spec
 
     @loads_plugins
     def register(self, core: Any) -> None:
@@ -118,12 +127,26 @@ class DeviceSpec:
                 _reset_properties(core, loaded_name, self)
             elif self.is_added:
                 with suppress(RuntimeError):  # of a plugin that is registered, and whose device is absent
-                    core.register_plugin(PLUGIN_LIBRARIES[self.plugin.partition(".")[0]], loaded_name)
+                    core.register_plugin(plugin_library(self.library_name), loaded_name)
             if self.properties:
                 core.set_property(loaded_name if self.is_added else self.name, dict(self.properties))
             core.get_property(self.openvino_name, "FULL_DEVICE_NAME")
         except RuntimeError as error:
             raise DeviceError(f"device {self.name!r} ({self.plugin}) fails to load: {last_line(error)}") from error
+
+
+def plugin_library(name: str) -> str:
+    """The path of the library of a plugin, beside OpenVINO's others.
+
+    By its bare name OpenVINO would first look for it in the current folder. Raises DeviceError where it would find it
+    there, and nothing is beside OpenVINO's package.
+    """
+    import openvino as ov  # not at the top: simulators read placements too
+
+    found = next(Path(ov.__file__).parent.glob(f"libs/*{name}.*"), None)
+    if found is None and any(Path().glob(f"*{name}.*")):  # in an OpenVINO whose libraries are not in its package
+        raise DeviceError(f"OpenVINO would load {name} from the current folder; run hsdag in another folder")
+    return name if found is None else str(found)
 
 
 def parse_properties(name: str, text: str) -> dict[str, str]:

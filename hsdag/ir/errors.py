@@ -80,6 +80,11 @@ def last_line(error: BaseException) -> str:
     return (telling or lines or [type(error).__name__])[-1]
 
 
+def install_extra(extra: str) -> str:
+    """Return what to do for an optional dependency: hsdag is in no package index, so a clone installs it."""
+    return f"run in your clone of hsdag: .venv/bin/pip install -c constraints.txt -e '.[{extra}]'"
+
+
 def chosen(what: str, name: str, choices: Iterable[N]) -> N:
     """The choice of that name. Raises OptionError, which says of ``what`` there is none, with the choices."""
     known = {str(choice): choice for choice in choices}
@@ -108,6 +113,18 @@ _PARAMETERS = {"set": "settings", "pin": "pins", "input": "inputs"}
 """Of functions, where they are called otherwise than options."""
 
 
+def in_callers_words(text: str) -> str:
+    """Return a sentence with names of parameters, such as ``partition_cpu`` for ``--partition-cpu``, but for a command.
+
+    Commands that it quotes, from ``hsdag`` on, stay as they are typed.
+    """
+    if SAYS_FLAGS.get():
+        return text
+    said, hsdag, command = text.partition("hsdag ")
+    flag = r"(?<![\w-])--([a-z][a-z-]*)"
+    return re.sub(flag, lambda m: _PARAMETERS.get(m[1], m[1]).replace("-", "_"), said) + hsdag + command
+
+
 _KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
 
 
@@ -127,9 +144,7 @@ def checked(call: Callable[P, R]) -> Callable[P, R]:
         try:
             return call(*args, **kwargs)
         except HsdagError as error:
-            if not SAYS_FLAGS.get():  # ``partition_cpu`` for ``--partition-cpu``
-                flag = r"(?<![\w-])--([a-z][a-z-]*)"
-                error.args = (re.sub(flag, lambda m: _PARAMETERS.get(m[1], m[1]).replace("-", "_"), str(error)),)
+            error.args = (in_callers_words(str(error)),)
             raise
 
     return checking

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -18,13 +18,23 @@ from pydantic_core import from_json
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.host import lock_file
 
-if TYPE_CHECKING:
-    import openvino as ov
+MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
+"""What names of model files end with."""
 
 LARGEST_TEXT_BYTES = 500_000_000
 """Of a JSON or TOML file; the problem of a graph of 100,000 ops takes about 30 million."""
 
+CACHE_VARIABLE = "HSDAG_CACHE_DIR"
+
 R = TypeVar("R", bound=BaseModel)
+
+
+def cache_folder() -> Path:
+    """What HSDAG_CACHE_DIR names, or else the folder for hsdag in the user's cache folder."""
+    import platformdirs
+
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("hsdag"))
 
 
 def parse_document(text: str, origin: str, format_name: str, versions: Collection[int]) -> Mapping[str, Any]:
@@ -172,15 +182,6 @@ def _sync(folder: Path) -> None:
         if path.is_file():
             with path.open("r+b") as file:  # which not all systems flush unless it may be written
                 os.fsync(file.fileno())
-
-
-def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
-    """Write ``xml_path`` and the .bin beside it, both or none. Raises OutputError."""
-    import openvino as ov
-
-    with new_files(xml_path) as folder:
-        ov.save_model(model, folder / xml_path.name, compress_to_fp16=False)
-    return [xml_path, xml_path.with_suffix(".bin")]
 
 
 class FileLock(AbstractContextManager["FileLock"]):

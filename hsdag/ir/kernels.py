@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -39,8 +41,12 @@ FROZEN = (bool, int, float, str, tuple, np.generic, np.dtype)
 """Types of constants whose values are compiled into kernels."""
 
 njit: Any = None
+Listener: Any = object
 with suppress(ImportError):
-    njit = import_module("numba").njit
+    njit, Listener = import_module("numba").njit, import_module("numba.core.event").Listener
+    settings: Any = import_module("numba.core.config")
+    settings._config_fname = os.devnull  # else a file of the current folder, which may name one for code that is run
+    settings.reload_config()
 
 
 def bare(function: F, **options: Any) -> F:
@@ -118,6 +124,44 @@ class _Steps:
     is_compiling = False
 
 
+class _OutOfTime(Exception):  # noqa: N818 - an ending we expect: the interpreter goes on
+    """Kernels have taken as long to compile as they may."""
+
+
+class _Allowance(Listener):  # type: ignore[misc]  # where numba is not there, of nothing
+    """Seconds that compiling may still take, by what numba tells of the beginning and the end of every function.
+
+    A kernel's begins before those of the kernels that it calls, and ends after them; numba compiles for one thread at a
+    time. What is raised at a beginning ends the compiling, and is followed by the end of all that have begun.
+    """
+
+    left_s = math.inf
+    depth, begin_s = 0, 0.0
+    is_abandoned = False
+    thread = threading.local()  # with ``calls``, of kernels that the interpreter can run instead
+
+    def on_start(self, _: Any) -> None:
+        """Go on, or give up where the time is over and the interpreter can do without."""
+        now_s = time.monotonic()
+        if self.depth == 0:
+            self.begin_s = now_s
+        self.depth += 1
+        if now_s - self.begin_s >= self.left_s and getattr(self.thread, "calls", 0) > 0:
+            self.is_abandoned = True
+            raise _OutOfTime
+
+    def on_end(self, _: Any) -> None:
+        """Count what a kernel took with all that it calls."""
+        self.depth -= 1
+        if self.depth == 0:
+            self.left_s -= time.monotonic() - self.begin_s
+
+
+_allowance = _Allowance()
+if njit is not None:
+    import_module("numba.core.event").register("numba:compile", _allowance)
+
+
 @contextmanager
 def compiling(*, is_short: bool = False) -> Iterator[None]:
     """Inside, ``run`` compiles whatever it calls, for what is about to be called many times; not what ``is_short``."""
@@ -126,6 +170,50 @@ def compiling(*, is_short: bool = False) -> Iterator[None]:
         yield
     finally:
         _Steps.is_compiling = before
+
+
+@contextmanager
+def compiling_at_most(seconds: float) -> Iterator[None]:
+    """Inside, ``run`` and ``run_few`` compile kernels for so many seconds, and leave the others to the interpreter.
+
+    Within another limit, the smaller one holds.
+
+    What was compiled is kept, so that the next process has more time for the rest.
+    """
+    before, _allowance.left_s = _allowance.left_s, min(seconds, _allowance.left_s)
+    try:
+        yield
+    finally:
+        _allowance.left_s = before
+
+
+def compiled_in_time(prepare: Callable[[], object]) -> bool:
+    """Call what has kernels compiled, and does nothing else; whether there was time for all of them.
+
+    What is left is compiled when it is called, or by the next process.
+    """
+    return _in_time(prepare)[0]
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a compiled kernel gives, or the interpreter where compiling it would take too long."""
+    is_done, value = _in_time(function, *arguments)
+    return value if is_done else interpret(function, *arguments)
+
+
+def _in_time(function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
+    """Whether there was time to compile what a call has compiled, and what it gives; other errors are raised."""
+    calls: int = getattr(_allowance.thread, "calls", 0)
+    _allowance.thread.calls = calls + 1
+    try:
+        return True, function(*arguments)
+    except Exception:
+        if not _allowance.is_abandoned:
+            raise
+    finally:
+        _allowance.thread.calls = calls
+    _allowance.is_abandoned = False
+    return False, None
 
 
 def is_interpreted(steps: float) -> bool:
@@ -145,7 +233,7 @@ def run(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
         _Steps.taken[function] += steps  # type: ignore[assignment]
         if is_interpreted(_Steps.taken[function]):
             return interpret(function, *arguments)
-    return function(*arguments)
+    return _called(function, *arguments)
 
 
 def run_few(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
@@ -154,7 +242,7 @@ def run_few(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
     Small problems have it interpreted even where a search is compiled beforehand.
     """
     is_small = hasattr(function, "py_func") and is_interpreted(steps)
-    return interpret(function, *arguments) if is_small else function(*arguments)
+    return interpret(function, *arguments) if is_small or njit is None else _called(function, *arguments)
 
 
 def interpret(function: Callable[..., Any], *arguments: Any) -> Any:

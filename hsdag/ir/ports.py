@@ -10,6 +10,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from hsdag.ir.elements import array_of, fill
 from hsdag.ir.errors import ExecutionError, OptionError, last_line
 from hsdag.ir.processes import Closing
 
@@ -143,14 +144,10 @@ class Request(ABC):
             raise OptionError(f"input {key!r} takes an array of shape {_sizes(port)}, not {list(array.shape)}")
         if array.shape != tuple(own.shape):
             own = self._own[index] = ov.Tensor(own.element_type, list(array.shape))
-        if own.element_type == ov.Type.string:
-            if array.dtype.kind not in "US":
-                raise OptionError(f"input {key!r} takes strings and cannot hold {array.dtype}")
-            own.str_data = array
-        else:
-            if not np.can_cast(array.dtype, own.data.dtype, "same_kind"):
-                raise OptionError(f"input {key!r} takes {own.data.dtype} and cannot hold {array.dtype}")
-            np.copyto(own.data, array, casting="same_kind")
+        try:
+            fill(own, array)
+        except ValueError as error:
+            raise OptionError(f"input {key!r} {error}") from error
         if self._inputs[index] is not self._own[index]:  # a tensor that the caller gave before stays as it is
             self.set_input_tensor(index, self._own[index])
 
@@ -172,11 +169,6 @@ def _takes(port: Any, shape: Any) -> bool:
 def _sizes(port: Any) -> list[int | str]:
     """The shape that an input takes, "?" for sizes that may differ."""
     return [str(d) if d.is_dynamic else d.get_length() for d in port.get_partial_shape()]
-
-
-def array_of(tensor: ov.Tensor) -> NDArray[Any]:
-    """A copy of what a tensor holds; strings as text."""
-    return np.array(tensor.str_data if tensor.element_type == ov.Type.string else tensor.data)
 
 
 class Outputs(dict[Any, NDArray[Any]]):
@@ -217,6 +209,7 @@ def find_port(ports: Sequence[Any], key: Any) -> int | None:
         return None
     tests: tuple[Callable[[Any], bool], ...] = (
         lambda port: bool(key == port),
+        lambda port: bool(key.get_names() & port.get_names()) and _op_name(key) == _op_name(port),
         lambda port: bool(key.get_names() & port.get_names()),
         lambda port: _op_name(key) == _op_name(port),
     )

@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import IO, Any, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
 from hsdag.ir.errors import ExecutionError, HsdagError
@@ -131,6 +132,15 @@ def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any, idle_
             channel.tell(answer)
 
 
+def python_command(code: str) -> tuple[str, ...]:
+    """The command of a process that runs code which imports this hsdag, be it installed or not.
+
+    With -P, Python looks for no module in the current folder, where an openvino.py may lie beside a downloaded model.
+    """
+    home = str(Path(__file__).parents[2])
+    return sys.executable, "-P", "-c", f"import sys; {home!r} in sys.path or sys.path.insert(0, {home!r}); {code}"
+
+
 def process_command(module: str) -> tuple[str, ...]:
     """The command of a process that runs a module which reads models and converts none.
 
@@ -138,7 +148,7 @@ def process_command(module: str) -> tuple[str, ...]:
     """
     without = "sys.modules['openvino.tools.ovc'] = None"
     run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
-    return sys.executable, "-c", f"import runpy, sys; {without}; {run}"
+    return python_command(f"import runpy; {without}; {run}")
 
 
 def main(make_worker: Callable[[Any, Channel], Handler]) -> None:
@@ -170,7 +180,7 @@ class WorkerClient(Closing):
     raises CandidateFailed and the next one starts a new worker. Without ``memory_bytes`` that is MEMORY_SHARE of what
     ``usable_bytes`` says when the worker starts. ``on_wait`` is told what takes long to compile. While
     ``should_abandon`` says so, a call gives up after PATIENCE_S. ``on_question`` replies to what a worker asks. Use as
-    a context manager.
+    a context manager. ``start_s`` is what the last start took.
     """
 
     setup: Request[None]
@@ -178,6 +188,7 @@ class WorkerClient(Closing):
     usable_bytes: Callable[[], float] = lambda: float("inf")
     name: str = "worker"
     num_starts: int = field(default=0, init=False)
+    start_s: float = field(default=0.0, init=False)
     memory_bytes: float | None = field(default=None, init=False)
     should_abandon: Callable[[], bool] = lambda: False
     on_wait: Callable[[str], None] = lambda _: None
@@ -203,9 +214,10 @@ class WorkerClient(Closing):
         """
         self.begin()
         if not self._is_set_up:
+            begin_s = time.monotonic()
             try:
                 self._exchange(self.setup, START_LIMIT_S)
-                self._is_set_up = True
+                self._is_set_up, self.start_s = True, time.monotonic() - begin_s
             except CandidateFailed as failure:
                 raise HsdagError(f"the {self.name} process cannot start: {failure.reason}") from failure
             finally:
@@ -272,7 +284,8 @@ class WorkerClient(Closing):
                 else:
                     return answer
             if watchdog.compiling and time.monotonic() > tell_s:
-                self.on_wait(f"waiting for {watchdog.compiling} to compile; GPUs may take minutes the first time")
+                minutes = "; a GPU may take minutes the first time" if "GPU" in watchdog.compiling else ""
+                self.on_wait(f"compiling for {watchdog.compiling}{minutes}")
                 tell_s = math.inf
             if self.should_abandon() and time.monotonic() - begin_s > PATIENCE_S:
                 self._lost("was given up when the search was interrupted")

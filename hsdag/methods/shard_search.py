@@ -13,7 +13,7 @@ import numpy as np
 
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.paths import longest_before
-from hsdag.ir.graph.state import variable_of
+from hsdag.ir.graph.state import computed_once, variable_of
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rules import Span, piece_of
 from hsdag.methods.sharding import ShardChooser, ShardCosts, Sharding
@@ -34,8 +34,14 @@ def propose(
     prices: Sequence[float] = PRICES,
     predict: Callable[[Sharding], float] = lambda way: way.predicted_s,
     trials: int = 0,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+    least: int = 0,
 ) -> list[Sharding]:
     """Ways to divide a model that are faster than the best device alone, as ``predict`` has it, the fastest first.
+
+    So many at ``least``, which may be no faster, so that what is not predicted to gain anything can be measured. Where
+    time ``is_over``, what was found by then.
 
     All devices divide it, or the fastest two, three and so on; the fastest way, as it is or ``with_repeated`` ops, is
     ``refined`` in so many ``trials``.
@@ -50,16 +56,20 @@ def propose(
     ]
     found: list[Sharding] = []
     for price, has_home in itertools.product(prices, (False, True)):
+        if found and is_over():
+            break
         ways = [(chooser.best(price, has_home=has_home), group) for group, chooser in choosers]
         made = sorted((w.over(group) for w, group in ways if w is not None), key=lambda each: each.predicted_s)
         found += [replace(way, predicted_s=predict(way)) for way in made[:1] if way not in found]
     found.sort(key=lambda each: each.predicted_s)
-    if variable_of(shapes.graph) is None:  # ops have to be where the variable is that they read
+    if variable_of(shapes.graph) is None and not is_over():  # ops have to be where the variable is that they read
         new = [way for way in (with_repeated(shapes, each, pins.keys()) for each in found[:1]) if way not in found]
         found = sorted(found + [replace(way, predicted_s=predict(way)) for way in new], key=lambda w: w.predicted_s)
         shared = partial(choosers[0][1].shared, names=fastest)
-        found[:1] = [refined(shapes, each, predict, pins, trials, shared) for each in found[:1]]
-    return [each for each in found if each.predicted_s < whole_s.min()][:NUM_PROPOSED]
+        found[:1] = [refined(shapes, each, predict, pins, trials, shared, is_over) for each in found[:1]]
+    found = [each for each in found if np.isfinite(each.predicted_s)]  # others do not fit
+    num = max(sum(each.predicted_s < whole_s.min() for each in found), least)
+    return found[: min(num, NUM_PROPOSED)]
 
 
 SPREAD, MOST_DRAWS = 0.08, 8
@@ -76,16 +86,20 @@ def refined(
     pinned: Container[int],
     trials: int,
     shared: Callable[[Region], Region | None] = lambda _: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Sharding:
     """The fastest of the ways to divide a model to which ``trials`` random changes lead, each kept if it is no slower.
 
     A bound moves, a region ends before a window that reads beyond a share, it goes on with what reads it, and is
-    ``shared`` anew, or an op that is not divided has another device, unless it is ``pinned``.
+    ``shared`` anew, or an op that is not divided has another device, unless it is ``pinned``. Ends where time
+    ``is_over``.
     """
     changes = _Changes(shapes, pinned, shared, np.random.default_rng(0))
     seen = [way]
     moves = changes.bound, changes.ending, changes.going_on, changes.elsewhere
     for _ in range(MOST_DRAWS * trials):  # some change nothing, or lead to what was tried before
+        if is_over():
+            break
         with contextlib.suppress(PlacementError):  # of what cannot be divided so
             changed = moves[changes.rng.integers(len(moves))](way)
             if changed not in seen and len(seen) <= trials:
@@ -205,7 +219,8 @@ def with_repeated(shapes: Shapes, way: Sharding, pinned: Set[int] = frozenset())
     is_between = longest_before(order, graph.predecessors, is_divided, hops) > 0
     is_between &= longest_before(order[::-1], graph.successors, is_divided, hops) > 0
     repeated = {v for region in way.regions if region.scheme == "replicated" for v in region.ops}
-    repeated |= {v for v in np.flatnonzero(is_between & (is_divided == 0)).tolist() if shapes.runs[v]} - pinned
+    is_between &= (is_divided == 0) & ~computed_once(graph)
+    repeated |= {v for v in np.flatnonzero(is_between).tolist() if shapes.runs[v]} - pinned
     devices = dict.fromkeys(sorted({d for region in regions for d in region.shares}), (0, 1))
     made = [Region("replicated", tuple(sorted(repeated)), (None,) * len(repeated), devices)] if repeated else []
     return replace(way, regions=(*regions, *made))

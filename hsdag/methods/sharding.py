@@ -20,7 +20,7 @@ import numpy as np
 
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.graph.state import SHAPE_OF_TYPES, repeated_ops, variable_of
+from hsdag.ir.graph.state import SHAPE_OF_TYPES, computed_once, repeated_ops, variable_of
 from hsdag.ir.shards.regions import Region, Scheme, Shapes
 from hsdag.methods.segments import Segments
 
@@ -160,7 +160,8 @@ class ShardChooser:
     def __post_init__(self) -> None:
         self._bound, repeated = _bound_to_variables(self.shapes.graph)
         self._pinned = frozenset(self.pins)
-        self.pins = {**{v: 0 for v in self._bound if self._keeps(v)}, **self.pins}
+        once = np.flatnonzero(computed_once(self.shapes.graph)).tolist()
+        self.pins = {**dict.fromkeys(once, 0), **{v: 0 for v in self._bound if self._keeps(v)}, **self.pins}
         self.num_devices = self.costs.time_s.shape[1]
         self.segments = Segments(self.shapes, self.costs.time_s, self.pins, repeated, can_be_equal=not self._bound)
         self._time_s = self.segments.time_s

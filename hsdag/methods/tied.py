@@ -26,7 +26,6 @@ class Expanded(Evaluator):
 
     inner: Incumbent
     group: IntArray  # [U]
-    kept: float = 0.0  # evaluations that are left to others
     is_cheap = True
 
     @property
@@ -36,8 +35,8 @@ class Expanded(Evaluator):
 
     @property
     def evaluations_left(self) -> float:
-        """Of the units' evaluator, those that are left to others apart."""
-        return self.inner.evaluations_left - self.kept
+        """Of the units' evaluator."""
+        return self.inner.evaluations_left
 
     def check(self) -> None:
         """See ``Evaluator``."""

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import ModelError, OptionError, check_seed
-from hsdag.ir.files import check_writable, write_ir
+from hsdag.ir.files import check_writable
+from hsdag.ir.graph.reader import write_ir
 from hsdag.models.diviml import RandomWiring, random_wired
 from hsdag.models.networks import LANGUAGE_MODELS, MODELS
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from hsdag.placing.final import FinalComparison
+from hsdag.placing.result import is_disturbed
 from hsdag.runtime.measuring.latency import MAX_ROUNDS, MIN_ROUNDS_TO_CLAIM, Ratio
-from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
+
+TOO_FEW = "too few to say so"
+"""Of rounds: what is said of a candidate that may be faster."""
 
 WHOLE = "run the model on {} unless you need the parts for something else"
 """What is said of a whole device that was faster than the placement over its parts."""
@@ -17,9 +20,6 @@ WHOLE = "run the model on {} unless you need the parts for something else"
 NO_SINGLE = "No single device ran the whole model"
 NO_MEMORY = "No device has the memory for the whole model"
 """Why there is no best single device."""
-
-WORTH_SAYING = 0.01
-"""A share of the time: where less could be gained, nothing could."""
 
 
 def speed_sentence(
@@ -40,6 +40,7 @@ def speed_sentence(
     twin: tuple[str, str] = ("HETERO", "with the same placement"),
     takes: str = LATENCY.takes,
     budget_s: float = 60.0,
+    busy: float = 0.0,
 ) -> str:
     """What the answer gains, in a sentence or two: a plan ``takes`` so many times as long, or as much of what counts.
 
@@ -49,7 +50,7 @@ def speed_sentence(
     the best of the other placements, with how many times faster than the best single device it is. ``turned_down`` says
     why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
     none; ``wholes`` what to do with whole devices that were faster; ``uncompared`` why no split was compared.
-    ``budget_s`` was to be spent.
+    ``budget_s`` was to be spent, and ``busy`` is the share of the processors that other programs took meanwhile.
     """
     word = "faster" if takes == LATENCY.takes else "better"
     others = dict(disallowed or {})
@@ -65,7 +66,8 @@ def speed_sentence(
         ]
     elif answer == best_single:
         reasons = "; ".join(down) or uncompared or _nearest_words(best_single, nearest, takes, budget_s)
-        clauses = [f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"]
+        is_open = any(TOO_FEW in reason for reason in (turned_down or {}).values())
+        clauses = [f"Not decided: {reasons}" if is_open else f"{reasons[:1].upper()}{reasons[1:]}"]
     elif takes != LATENCY.takes:
         times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
         clauses = [f"The best single device, {best_single}, {times}"]
@@ -73,6 +75,11 @@ def speed_sentence(
         value, low, high = (100 * (each - 1) for each in (ratio.value, ratio.low, ratio.high))
         gain = f"{value:.1f}% faster (95% interval {low:.1f}% to {high:.1f}%)"
         clauses = [f"The placement is {gain} than the best single device, {best_single}"]
+        if is_disturbed(ratio, busy):
+            clauses = [
+                f"Not decided: the placement measured {gain} than the best single device, {best_single}, while "
+                f"other programs took {busy:.0%} of the processors; end them, and place the model again"
+            ]
     if over_twin is not None:
         clauses.append(f"{twin[0]} takes {over_twin.value:.2f} {takes} {twin[1]} {_interval(over_twin)}")
     if over_start is not None and over_start.value != 1.0:
@@ -100,7 +107,7 @@ def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: s
         how = f"takes {slower.value:.2f} {takes} {_interval(slower)}"
         return f"no placement beat {best_single}: the nearest, {name}, {how}"
     return (
-        f"{name} and {best_single} could not be told apart ({over.low:.2f} to {over.high:.2f} times as "
+        f"not decided: {name} and {best_single} could not be told apart ({over.low:.2f} to {over.high:.2f} times as "
         f"{'fast' if takes == LATENCY.takes else 'good'}, 95% interval; {_telling(over, budget_s)})"
     )
 
@@ -115,7 +122,7 @@ def _telling(tie: Ratio, budget_s: float) -> str:
 
 def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
     """Why placements that seem faster than the best single device are not the answer, where rounds were too few."""
-    why = f"too few to say so where {MIN_ROUNDS_TO_CLAIM} are needed: raise --budget"
+    why = f"{TOO_FEW} where {MIN_ROUNDS_TO_CLAIM} are needed: raise --budget"
     few = {name: each.num_rounds for name, each in ratios.items() if each.value > 1.0 and not each.is_known}
     return {name: f"in {rounds} round{'s' * (rounds > 1)} only, {why}" for name, rounds in few.items()}
 
@@ -147,29 +154,6 @@ def nearest_of(final: FinalComparison) -> tuple[str, Ratio] | None:
     others = [name for name in final.finalists if name in final.ratios and name not in turned_down(final)]
     best = max(others, key=lambda name: final.ratios[name].value, default=None)
     return None if best is None else (best, final.ratios[best])
-
-
-def left_to_gain(profile: ModelProfile, measured_s: Mapping[str, float], answer_s: float, *, in_turn: bool) -> str:
-    """What splits over the profiled devices could gain over the answer at most, in a sentence; empty if not known.
-
-    ``measured_s`` are seconds of devices alone. Where devices work ``in_turn``, as under HETERO, every op takes at
-    least its time on the quickest device; side by side, devices that divide it take together at least the harmonic
-    sum of their times (SHARDING, section 5). Boundaries, launches and syncs come on top.
-    """
-    times_s = np.stack([np.asarray(times.time_s, dtype=np.float64) for times in profile.times])  # [D, N]
-    known = times_s[:, ~np.isnan(times_s).all(axis=0)]
-    alone = {spec.name: float(each.sum()) for spec, each in zip(profile.devices, known, strict=True)}
-    scale = [measured_s[name] / seconds for name, seconds in alone.items() if name in measured_s and seconds > 0]
-    if not scale or len(alone) < 2:
-        return ""
-    with np.errstate(divide="ignore"):
-        each_s = np.nanmin(known, axis=0) if in_turn else 1.0 / np.nansum(1.0 / known, axis=0)
-    left = 1.0 - float(each_s.sum()) * min(scale) / answer_s
-    devices = " and ".join(alone)
-    how = "one after another, as HETERO runs them" if in_turn else "side by side"
-    if left < WORTH_SAYING:
-        return f"Nothing more could be gained over {devices} {how} (simulated bound)."
-    return f"At most {100 * left:.0f}% of the time could still be gained over {devices} {how} (simulated bound)."
 
 
 def _interval(ratio: Ratio) -> str:

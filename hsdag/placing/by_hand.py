@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.errors import OptionError, chosen
+from hsdag.ir.errors import OptionError, PlacementError, chosen
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import Shapes, load_model
 from hsdag.ir.placement.divided import regions_of, sharded_fields
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record, ShardRecord
+from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import MARK, shapes_of, shard
 from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts
 from hsdag.placing.session import Session
@@ -54,8 +56,11 @@ def divide(
     found = ShardChooser(shapes_of(model, graph), costs, _shares(shares, len(specs)), taken).best()
     if found is None:
         raise OptionError(f"no two devices can divide ops of this model in these shares by {' or '.join(taken)}")
+    regions = _divisible(model, graph, found.regions, found.devices, [spec.name for spec in specs])
+    if all(region.scheme == "replicated" for region in regions):
+        raise OptionError("none of the regions of this model can be divided")
     placement = Placement(
-        **sharded_fields(found.regions, found.devices, graph, [spec.name for spec in specs]),
+        **sharded_fields(regions, found.devices, graph, [spec.name for spec in specs]),
         model=ModelRecord.of(graph),
         devices=list(specs),
         names=dict(zip(graph.canonical_names, graph.op_names, strict=True)),
@@ -66,6 +71,21 @@ def divide(
         data_shapes=() if model.is_dynamic() else None,
     )
     return model, placement
+
+
+def _divisible(
+    model: ov.Model, graph: ComputationGraph, regions: Sequence[Region], devices: Sequence[int], names: Sequence[str]
+) -> list[Region]:
+    """The regions that can be written as they say; those that cannot stay whole."""
+
+    def is_possible(some: Sequence[Region]) -> bool:
+        try:
+            shard(model, graph, some, devices, names, fills=False)
+        except PlacementError:
+            return False
+        return True
+
+    return list(regions) if is_possible(regions) else [region for region in regions if is_possible([region])]
 
 
 def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: Shapes) -> ScheduleProblem:

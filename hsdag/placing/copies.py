@@ -93,7 +93,10 @@ def proposed_copies(
         whole_s = np.nan_to_num(costs.cut_costs.op_s).sum(axis=0) + costs.cut_costs.launch_s
         over = [best_pipeline(problem, costs, others), proposals.beside(others)]
         known = [each for each in over if each is not None]
-        found = best_sets(able, whole_s, costs.slowdown, min(known, key=lambda each: each[1], default=None))
+        pipeline = min(known, key=lambda each: each[1], default=None)
+        found = best_sets(able, whole_s, costs.slowdown, pipeline)
+        without = best_sets(able, whole_s, None, pipeline)[:1]  # what devices slow each other down by may be wrong
+        found += [each for each in without if each.devices not in [known.devices for known in found]]
     return {f"copies {rank}": copies for rank, copies in enumerate(found, start=1)}
 
 

@@ -31,9 +31,10 @@ FINAL_SHARE, FINAL_LEAST_S, FINAL_MOST_SHARE = 0.25, 8.0, 0.6
 share."""
 FINAL_CANDIDATES, WARM_UP_RUNS, RUNS_EACH_ROUND = 4, 4, 2
 """It has the time to compile, warm up and measure so many candidates."""
-LEAST_FINAL_SHARE = 0.5
-"""Of its time, which the comparison has although the search took longer than it should, or checking needs more."""
-PROCESS_S = 1.5  # what a process takes that loads OpenVINO
+LEAST_FINAL_SHARE, LEAST_LATE_SHARE = 0.5, 0.1
+"""Of its time, which rounds have although checking needs more; and of the budget, which the comparison has although all
+before it took longer than it should."""
+PROCESS_S = 1.5  # what a process takes at least that loads OpenVINO
 CHECK_RUNS = 8  # inferences of candidate and reference in a check of outputs
 TIMELINE_SHARE, TIMELINE_INFERENCES = 0.05, 14
 """A timeline of the answer is measured where compiling it twice and so many inferences take at most this share of the
@@ -42,7 +43,10 @@ budget."""
 TOLERANCE_FULL_PRECISION = 1e-4
 """Relative difference of outputs that is never too large, where all devices compute in single precision."""
 TOLERANCE_REDUCED_PRECISION = 5e-2
-"""The same where a device computes in half precision, as GPUs, NPUs and CPUs with such instructions do by default."""
+"""The same of a device alone that computes in half precision, as GPUs, NPUs and CPUs with such instructions do by
+default."""
+TOLERANCE_SPLIT = 1e-3
+"""The same of a placement over such devices: a few roundings. What the model itself loses there is allowed beside."""
 
 SLACK = 2.0
 """The tolerance over the model's own difference: a split model rounds at other places than the whole one."""
@@ -51,32 +55,53 @@ LARGEST_TOLERANCE = 0.1
 
 Difference = Mapping[str, float | None]
 
+PART_S = 0.06
+"""About what OpenVINO takes at least to compile one of many parts of a model."""
+NO_TIME = "there was no time to compile it: raise --budget"
+
 _REFERENCE, _OTHERWISE = "reference {}", "computed differently"
 _SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
-_EXACT_CPU = Candidate(
-    "CPU", properties={**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-)
+_EXACT = {**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a device takes to compile the model, and for an inference; and the slowest candidate to open."""
+    """Seconds that a device takes to compile the model, and for an inference, and the slowest candidate to open.
+
+    A process takes ``process_s`` to start.
+    """
 
     compile_s: float = 0.0
     run_s: float = 0.0
     open_s: float = 0.0
+    process_s: float = PROCESS_S
 
     @staticmethod
     def of(
-        profile: ModelProfile | None, slowest_open_s: float = 0.0, in_flight: int = 1, least_run_s: float = 0.0
+        profile: ModelProfile | None,
+        slowest_open_s: float = 0.0,
+        in_flight: int = 1,
+        least_run_s: float = 0.0,
+        process_s: float = PROCESS_S,
     ) -> Pace:
-        """By a profile, and by what was opened and ran since; an inference takes longer with others ``in_flight``."""
+        """By a profile, and by what was opened and ran since; an inference takes longer with others ``in_flight``.
+
+        A process takes ``process_s`` to start.
+        """
+        process_s = max(process_s, PROCESS_S)
         if profile is None:
-            return Pace(slowest_open_s, least_run_s, slowest_open_s)
+            return Pace(slowest_open_s, least_run_s, slowest_open_s, process_s)
         compile_s = max(times.compile_s for times in profile.times)
         run_s = in_flight * min(float(np.nansum(times.time_s)) for times in profile.times)
-        return Pace(compile_s, max(run_s, least_run_s), max(compile_s, slowest_open_s))
+        return Pace(compile_s, max(run_s, least_run_s), max(compile_s, slowest_open_s), process_s)
+
+    def opening_s(self, candidate: Candidate) -> float:
+        """About what a candidate takes to compile: a whole model, or parts, which OpenVINO compiles one by one."""
+        if candidate.devices is None:
+            return self.compile_s
+        num_parts = len(candidate.target.split(",")) * (1 + len(candidate.regions))
+        return 2 * self.compile_s + PART_S * num_parts
 
     def timeline_s(self, budget_s: float) -> float:
         """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""
@@ -92,11 +117,11 @@ class Pace:
         """
         protocol = protocol or Protocol()
         each_s = self.compile_s + (WARM_UP_RUNS + RUNS_EACH_ROUND * protocol.min_rounds) * self.run_s
-        checking_s = PROCESS_S + self.open_s + self.compile_s + CHECK_RUNS * self.run_s + self.timeline_s(budget_s)
+        checking_s = self.process_s + self.open_s + self.compile_s + CHECK_RUNS * self.run_s + self.timeline_s(budget_s)
         needed_s = FINAL_CANDIDATES * each_s + self.open_s - self.compile_s + checking_s
         wanted_s = max(min(max(FINAL_SHARE * budget_s, FINAL_LEAST_S), protocol.limit_s), needed_s)
         whole_s = min(wanted_s, FINAL_MOST_SHARE * budget_s)
-        whole_s = min(whole_s, max(left_s, LEAST_FINAL_SHARE * whole_s))
+        whole_s = min(whole_s, max(left_s, LEAST_LATE_SHARE * budget_s))
         return whole_s, max(whole_s - checking_s, LEAST_FINAL_SHARE * whole_s)
 
 
@@ -124,6 +149,11 @@ class Check:
             return self.max_difference
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
 
+    def tolerance(self, own: float, *, is_split: bool) -> float:
+        """How far outputs may be from the reference's where the model's ``own`` are, computed by one device."""
+        least = TOLERANCE_SPLIT if self.reduced and is_split and not self.is_limit else self.least
+        return least if self.is_limit else max(least, min(SLACK * own, LARGEST_TOLERANCE))
+
 
 def check_of(session: Session, options: PlaceOptions) -> Check:
     """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
@@ -134,35 +164,43 @@ def check_of(session: Session, options: PlaceOptions) -> Check:
 
 
 class Verifier:
-    """Compares the outputs of candidates that a runner has opened."""
+    """Compares the outputs of candidates that a runner has opened.
+
+    After ``end_s``, by ``time.monotonic``, no more is tried to find out how far apart right outputs may be.
+    """
 
     REFERENCES: ClassVar[dict[ReferenceName, Candidate]] = {
-        "cpu": Candidate("CPU", properties=_SINGLE),
+        "cpu": Candidate("CPU", properties=_EXACT),
         "op-by-op": Candidate("op-by-op"),
         "numpy": Candidate("numpy"),
     }
 
-    def __init__(self, runner: CandidateRunner, check: Check) -> None:
-        self._runner = runner
+    def __init__(self, runner: CandidateRunner, check: Check, end_s: float = math.inf) -> None:
+        self.runner = runner
+        self._end_s = end_s
         self.check = check
-        self._tolerance: float | None = check.max_difference
+        self._otherwise = [] if check.is_limit else self._other_ways()
+        self._own, self._was_measured = 0.0, False  # of the whole model, as far as it was computed otherwise
         self._own_difference = 0.0  # of the whole model, between precisions
         self._open: set[ReferenceName] = set()
 
     def close(self) -> None:
         """Forget the references."""
         for opinion in self._open:
-            self._runner.close(_REFERENCE.format(opinion))
+            self.runner.close(_REFERENCE.format(opinion))
         self._open.clear()
 
     def in_own_process(self, name: str) -> Verdict:
-        """Run a candidate before anything else in a new process, then compare its outputs."""
-        self._runner.client.restart()
+        """Run a candidate before anything else in a new process, if there is time for one, then compare its outputs."""
+        if time.monotonic() + self.runner.client.start_s + self.runner.slowest_open_s > self._end_s:
+            return self.compared(name)
+        self.runner.client.restart()
         try:
-            self._runner.run(name, 2)
+            self.runner.run(name, 2)
         except CandidateFailed as failure:
             reason = f"it failed in a process of its own: {failure.reason}"
-            return Verdict(self.check.reference, self.check.least, reason=reason, ran=False)
+            tolerance = self.check.tolerance(0.0, is_split=True)
+            return Verdict(self.check.reference, tolerance, reason=reason, ran=False)
         return self.compared(name)
 
     def compared(self, name: str, *, is_split: bool = True) -> Verdict:
@@ -170,18 +208,18 @@ class Verifier:
 
         Of a device alone there is none where precision alone changes the model's outputs more than rounding may.
         """
-        first = Verdict(self.check.reference, self.check.least)
-        reasons = []
+        first = Verdict(self.check.reference, self.check.tolerance(self._own, is_split=is_split))
+        reasons, failures = [], dict[str, list[str]]()
         third: ReferenceName = "cpu" if self.check.reference == "op-by-op" else "op-by-op"
         for opinion in (self.check.reference,) if self.check.is_limit else (self.check.reference, third):
             try:
                 difference = self._difference(name, opinion)
             except CandidateFailed as failure:
-                reasons.append(f"its outputs could not be compared with {opinion}: {failure.reason}")
+                failures.setdefault(failure.reason, []).append(opinion)
                 continue
             relative = difference["max_relative"]
             apart = math.inf if relative is None else relative
-            tolerance = self.check.least if apart <= self.check.least else self._measured_tolerance()
+            tolerance = self._tolerance(apart, is_split)
             verdict = Verdict(opinion, tolerance, difference)
             if apart <= tolerance:
                 return verdict
@@ -190,53 +228,75 @@ class Verifier:
             first = verdict if first.difference is None else first
             if self._is_inconclusive and not is_split:
                 break
+        for why, opinions in failures.items():
+            reasons.append(f"its outputs could not be compared with {' or '.join(opinions)}: {why}")
         if self._is_inconclusive and first.difference is not None:
             reasons = [
-                "outputs cannot be judged on these inputs: "
-                f"this model's own differ by {self._own_difference:.2g} between {self.check.reduced}, which devices "
-                "take by default, and f32, whatever the placement; give data with --input, or compute in f32 with "
-                "--infer-precision f32"
+                f"in {self.check.reduced}, which devices take by default, this model's outputs change by "
+                f"{_in_words(self._own_difference)} against f32 on these inputs, whatever the placement, so that they "
+                "cannot be judged: add --infer-precision f32 to the command, or --input FILE.npz with data of yours"
             ]
-        return replace(first, reason="; ".join(reasons))
+        return replace(first, reason="; ".join(dict.fromkeys(reasons)))
 
     @property
     def _is_inconclusive(self) -> bool:
         """Whether the model's own outputs differ more between precisions than rounding may."""
         return self._own_difference > LARGEST_TOLERANCE
 
-    def _measured_tolerance(self) -> float:
-        """How far apart right outputs of this model may be: by how much the CPU's differ when it computes differently.
-
-        That is with one thread, with every op computed by itself, and in the precision it takes by default where a
-        device has a lower one than single. Differences too large for rounding say nothing about it.
-        """
-        if self._tolerance is not None:
-            return self._tolerance
+    def _other_ways(self) -> list[str | Candidate]:
+        """The model computed otherwise by one device: in the precision that the CPU takes by default, with one thread,
+        and with every op computed by itself."""
         others = [Candidate("CPU")] * bool(self.check.reduced)
         others += [self.REFERENCES["cpu"], _ONE_THREAD, self.REFERENCES["op-by-op"]]
-        apart = [0.0]
-        for other in others:
-            if self._is_inconclusive or other == self.REFERENCES[self.check.reference]:
-                continue
+        return [other for other in others if other != self.REFERENCES[self.check.reference]]
+
+    def heed(self, devices: Sequence[str]) -> None:
+        """Allow what devices alone lose, too, which the runner has opened; ways that take longer come behind them."""
+        if self.check.reduced and not self.check.is_limit:
+            self._otherwise[1:1] = devices
+
+    def _tolerance(self, apart: float, is_split: bool) -> float:
+        """How far apart right outputs of this model may be, as far as that is needed to judge such a difference.
+
+        That is by how much the model's own differ when one device computes them otherwise. Differences too large for
+        rounding say nothing about it.
+        """
+        while apart > self.check.tolerance(self._own, is_split=is_split) and self._otherwise:
+            if self._is_inconclusive or (self._was_measured and time.monotonic() > self._end_s):
+                break
+            other = self._otherwise.pop(0)
             try:
-                self._runner.open(_OTHERWISE, other)
-                relative = self._difference(_OTHERWISE, self.check.reference)["max_relative"]
-                self._runner.close(_OTHERWISE)
+                if isinstance(other, Candidate):
+                    self.runner.open(_OTHERWISE, other)
+                name = _OTHERWISE if isinstance(other, Candidate) else other
+                relative = self._difference(name, self.check.reference)["max_relative"]
+                if isinstance(other, Candidate):
+                    self.runner.close(_OTHERWISE)
             except CandidateFailed:
                 continue
             if other == Candidate("CPU"):
                 self._own_difference = math.inf if relative is None else relative
             if relative is not None and relative <= LARGEST_TOLERANCE:
-                apart.append(relative)
-        self._tolerance = max(self.check.least, min(SLACK * max(apart), LARGEST_TOLERANCE))
-        return self._tolerance
+                self._own, self._was_measured = max(self._own, relative), True
+        return self.check.tolerance(self._own, is_split=is_split)
+
+    def difference(self, name: str) -> Difference:
+        """How far outputs are from the reference's. Raises CandidateFailed."""
+        return self._difference(name, self.check.reference)
 
     def _difference(self, name: str, opinion: ReferenceName) -> Difference:
         key = _REFERENCE.format(opinion)
         if opinion not in self._open:
-            self._runner.open(key, _EXACT_CPU if self.check.is_limit and opinion == "cpu" else self.REFERENCES[opinion])
+            self.runner.open(key, self.REFERENCES[opinion])
             self._open.add(opinion)
-        return self._runner.difference(name, key)
+        return self.runner.difference(name, key)
+
+
+def _in_words(relative: float) -> str:
+    """A difference of outputs over their largest value."""
+    if not math.isfinite(relative):
+        return "values that are not finite"
+    return f"{relative:.0%} of their largest value" if relative < 1 else "more than their largest value"
 
 
 TIED = 0.98
@@ -278,6 +338,9 @@ def final_comparison(
     disallowed: Mapping[str, str] | None = None,
     slow: Collection[str] = (),
     wholes: Collection[str] = (),
+    defaults: Mapping[str, str] | None = None,
+    end_s: float = math.inf,
+    opening_s: Callable[[Candidate], float] = lambda _: 0.0,
     rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
@@ -292,15 +355,18 @@ def final_comparison(
     passes is the answer, or the fastest that ran where none could be compared. Candidates that are ``disallowed``, each
     with the reason, are never the answer; where ``check`` is a limit, nor are devices that differ more.
 
-    Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case. Of the
+    Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case, but for
+    finalists that would not be open by ``end_s`` if they took ``opening_s``. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
-    ``protocol.limit_s`` is too short, after which outputs are checked. Of ``wholes``, devices of which others are
-    parts, none is chosen where a finalist beats every part: it is for those who keep the division. Where none does,
-    one that is about as fast as the fastest part is. Raises SearchError when no answer is left.
+    ``protocol.limit_s`` is too short; then outputs are checked, until ``end_s`` as ``Verifier`` says. Of ``wholes``,
+    devices of which others are parts, none is chosen where a finalist beats every part: it is for those who keep the
+    division. Where none does, one that is about as fast as the fastest part is. ``defaults`` are devices as they are
+    without the settings that were chosen for others, by name with the names of these: one is the answer where it is
+    not slower beyond doubt. Raises SearchError when no answer is left.
     """
     begin_s = clock()
     others = OtherPrograms()
-    begun, reasons = dict(start or {}), dict(disallowed or {})
+    begun, reasons, given = dict(start or {}), dict(disallowed or {}), dict(defaults or {})
     candidates = {**singles, **finalists, **begun, **automatic}
     sure = [*(name for name in singles if name not in slow), *begun, *list(finalists)[:1]]
     twins = [name for name in automatic if name.partition(":")[2] in finalists]
@@ -309,21 +375,18 @@ def final_comparison(
     opened: dict[str, Opened] = {}
 
     def prepare(name: str) -> None:
+        if opened and name in finalists and time.monotonic() + opening_s(candidates[name]) > end_s:
+            raise CandidateFailed(NO_TIME)
         opened[name] = runner.open(name, candidates[name])
         if candidates[name].devices is not None and len(opened[name].devices) == 1:
             only = opened.pop(name).devices[0]
             runner.close(name)
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
 
-    verifier = Verifier(runner, check)
-    verdicts: dict[str, Verdict] = {}
+    verifier = Verifier(runner, check, end_s)
     if check.is_limit:  # what finalists have to beat is a device that keeps it
         on_step("checking the outputs of every device")
-        for name, candidate in singles.items():
-            with suppress(CandidateFailed):
-                runner.open(name, candidate)
-                verdicts[name] = verifier.compared(name)
-                runner.close(name)
+    verdicts = _judged(verifier, singles) if check.is_limit else {}
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
     parts = [name for name in allowed if name not in wholes]
@@ -336,11 +399,14 @@ def final_comparison(
         rng,
         prepare=prepare,
         num_sure=len(sure),
+        kept=[*given, *given.values()],
         should_stop=should_stop,
         on_step=on_step,
+        pulse=runner.pulse,
         clock=clock,
     )
     alive = [name for name in singles if name in comparison.samples]
+    verifier.heed(alive)
     kept = [name for name in begun if name not in reasons]
     beaten: tuple[str, ...] = ()
     on_step("checking outputs")
@@ -354,6 +420,15 @@ def final_comparison(
     tied = [n for n in wholes if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= TIED]
     if answer == best_single and tied and answer not in wholes:
         best_single = tied[0]
+        answer, verdicts = _pick(verifier, comparison, [], best_single, None, verdicts)
+    unbeaten = [
+        name
+        for name, own in given.items()
+        if answer == best_single == own and name in alive and name in allowed
+        if not comparison.ratio(own, name).is_faster
+    ]
+    if unbeaten:
+        best_single = unbeaten[0]
         answer, verdicts = _pick(verifier, comparison, [], best_single, None, verdicts)
     verdicts = {n: verdict for n, verdict in verdicts.items() if check.is_limit or n == answer or n not in singles}
     verifier.close()
@@ -377,6 +452,17 @@ def final_comparison(
         finalists=tuple(finalists),
         others=others.share(),
     )
+
+
+def _judged(verifier: Verifier, singles: Mapping[str, Candidate]) -> dict[str, Verdict]:
+    """The verdicts on devices that run the model alone."""
+    verdicts = {}
+    for name, candidate in singles.items():
+        with suppress(CandidateFailed):
+            verifier.runner.open(name, candidate)
+            verdicts[name] = verifier.compared(name)
+            verifier.runner.close(name)
+    return verdicts
 
 
 def _why_none(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import SearchError
-from hsdag.ir.graph.reader import MODEL_SUFFIXES
+from hsdag.ir.files import MODEL_SUFFIXES
 from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Placement
 

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hsdag.drawing import in_bytes
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.placement.placement import Placement
-from hsdag.placing.session import Session, in_bytes
+from hsdag.placing.session import Session
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.pins import NOT_PINNED, restricted
 from hsdag.runtime.problem.plan import Plan
@@ -33,11 +34,12 @@ def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelPr
     """Why single devices are ruled out: they break a pin, lack the memory for an inference, or are no limited part."""
     found = {} if profile is None else _overfull(session, profile)
     limited = {spec.plugin for spec in session.devices.placed if spec.name in options.memory_bytes}
+    own, wholes = session.devices.defaults, session.devices.wholes
     for spec in session.devices.rivals:
-        if spec.plugin in limited and spec.name not in options.memory_bytes:
+        if spec.name in wholes and spec.plugin in limited and own.get(spec.name, spec.name) not in options.memory_bytes:
             found[spec.name] = "--memory is about its parts"
     for spec in session.devices.all:
-        broken = next((pin for pin in options.pins if pin.device != spec.name), None)
+        broken = next((pin for pin in options.pins if pin.device != own.get(spec.name, spec.name)), None)
         if broken is not None:
             found[spec.name] = f"it breaks {broken}"
     return found

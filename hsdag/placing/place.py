@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,10 +17,13 @@ import numpy as np
 import openvino as ov
 
 from hsdag import __version__
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import HsdagError, OptionError, SearchError
 from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.graph.scenario import context_of
 from hsdag.ir.host import command_line
+from hsdag.ir.kernels import compiling_at_most
 from hsdag.ir.placement.divided import sharded_fields
 from hsdag.ir.placement.placement import SPREAD_VERSION, Placement, SpeedupRecord
 from hsdag.methods.sharding import Sharding
@@ -28,20 +32,36 @@ from hsdag.placing.answer import (
     NO_SINGLE,
     faster_but_disallowed,
     faster_wholes,
-    left_to_gain,
     nearest_of,
     speed_sentence,
     turned_down,
 )
+from hsdag.placing.bound import least_s, left_to_gain
 from hsdag.placing.final import FinalComparison, Pace, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
-from hsdag.placing.result import CostsRecord, PlaceResult, PlanRecord, Row, Tally
-from hsdag.placing.run_folder import RESULT, RUN
+from hsdag.placing.result import (
+    CostsRecord,
+    DeviceSettings,
+    PlaceResult,
+    PlanRecord,
+    Row,
+    ScenarioRecord,
+    Tally,
+)
+from hsdag.placing.run_folder import RESULT, RUN, read_record
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.placing.shards import ops_by_device, sharded_candidate, weights_by_device
+from hsdag.placing.tuning import (
+    forget_beaten,
+    one_device_sentence,
+    settings_record,
+    settings_sentence,
+    tune,
+)
 from hsdag.runtime.machine.devices import (
     DeviceSet,
+    canonical,
     make_core,
     resolve_devices,
     with_precision,
@@ -52,7 +72,7 @@ from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, budget_shortage
-from hsdag.search.options import LIMITS, PlaceOptions, flag
+from hsdag.search.options import ANY_PRECISION, LIMITS, PlaceOptions, flag
 from hsdag.workers.pool import pool_of
 
 UNDER_HETERO = "HETERO:"
@@ -69,6 +89,15 @@ FAR_SLOWER = 2.0
 
 LEAST_CANDIDATE_LIMIT_S = 60.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
+
+KERNELS_SHARE = 0.15
+"""Of the budget, for which kernels are compiled here, and in the process that measures: the rest is interpreted."""
+
+LATE = 0.6
+"""Share of the time that the final comparison needs: with less, only what matters most is compared."""
+
+WORTH_TELLING = 0.05
+"""Share of the comparison's time in which the machine gave much less, from which on it is said."""
 
 INTERRUPTED_LIMIT_S = 4.0
 """Seconds for the final comparison after an interrupt."""
@@ -98,27 +127,35 @@ def run_place(
         if resume and not (run_folder / RUN).is_file():
             raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without --resume")
     watcher.on_phase("loading devices")
-    devices = _devices(options)
+    devices, fixed = _settled(_devices(options), options.start, run_folder if resume else None)
     watcher.on_phase("reading the model")
-    with Session(
-        source,
-        devices,
-        shapes=options.shapes,
-        seed=options.seed,
-        inputs=options.inputs,
-        scenarios=options.scenarios,
-        memory_bytes=options.memory_bytes,
-        pins=options.pins,
-        objective=options.objective,
-        candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
-        executor=options.search_executor,
-    ) as session:
+    with (
+        Session(
+            source,
+            devices,
+            shapes=options.shapes,
+            seed=options.seed,
+            inputs=options.inputs,
+            scenarios=options.scenarios,
+            memory_bytes=options.memory_bytes,
+            pins=options.pins,
+            objective=options.objective,
+            candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
+            executor=options.search_executor,
+            kernels_s=KERNELS_SHARE * options.budget_s,
+        ) as session,
+        compiling_at_most(KERNELS_SHARE * options.budget_s),
+    ):
         left: Call[list[str]] = Call("left_to_openvino")
         types = session.client.call(left, options.candidate_limit_s) if session.is_on_torch else ()
         if types:
             watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
         start = _start(session, options)
+        session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
+        tuned = tune(session, options, watcher, fixed)
+        session.client.should_abandon = lambda: False
         search = Search(session, options, watcher, begin_s)
+        search.tuned = tuned
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
@@ -128,7 +165,7 @@ def run_place(
         with pool_of(options.workers, watcher.note) as pool:
             search.run(run_folder, resume=resume, pool=pool)
         result = _conclude(search, start, output)
-        spent_s = time.monotonic() - begin_s - search.compiling_s
+        spent_s = time.monotonic() - begin_s
         if spent_s > options.budget_s:
             watcher.note(
                 f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, profiling and "
@@ -141,7 +178,7 @@ def _devices(options: PlaceOptions) -> DeviceSet:
     """The devices that the executor runs on. Raises DeviceError, OptionError for what it has no use for."""
     if options.executor != "cuda":
         found = resolve_devices(options.devices, options.partition_cpu)
-        if options.precision:
+        if options.precision not in (None, ANY_PRECISION):
             hinted = with_precision(found.all, options.precision)
             num = len(found.placed)
             found = DeviceSet(hinted[:num], hinted[num:])
@@ -154,6 +191,31 @@ def _devices(options: PlaceOptions) -> DeviceSet:
     from hsdag.runtime.torch.devices import resolve_torch_devices  # only here: it loads torch
 
     return resolve_torch_devices(options.devices)
+
+
+def _settled(
+    devices: DeviceSet, start: Placement | None, resumed: Path | None
+) -> tuple[DeviceSet, dict[str, DeviceSpec]]:
+    """The devices, and as they were given those whose settings a placement to start with has, or a resumed search.
+
+    What these have beyond what the user has given was chosen by the search that made them.
+    """
+    known = list(start.devices) if start is not None else []
+    defaults: dict[str, str] = {}
+    if resumed is not None:
+        record = read_record(resumed)
+        known, defaults = record.devices, record.defaults
+    described = {spec.name: canonical(spec) for spec in known}
+
+    def settled(spec: DeviceSpec) -> DeviceSpec:
+        other = described.get(spec.name, spec)
+        is_more = other.plugin == spec.plugin and spec.properties.items() <= other.properties.items()
+        return other if is_more else spec
+
+    placed, rivals = (tuple(map(settled, specs)) for specs in (devices.placed, devices.rivals))
+    extra = tuple(described[name] for name in defaults)
+    fixed = {spec.name: spec for spec in (*devices.all, *extra) if spec.name in described}
+    return DeviceSet(placed, rivals + extra, defaults), fixed
 
 
 def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
@@ -193,8 +255,10 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     if options.start is not None and profile is not None:
         why = disallowed_start(session, options.start, profile)
         disallowed |= {} if why is None else dict.fromkeys(start, why)
-    left_s = options.budget_s + search.compiling_s - (time.monotonic() - search.begin_s)
-    _, limit_s = search.pace.comparison_s(options.budget_s, options.protocol, left_s)
+    left_s = options.budget_s - (time.monotonic() - search.begin_s)
+    whole_s, limit_s = search.pace.comparison_s(options.budget_s, options.protocol, left_s)
+    is_late = left_s < LATE * search.pace.comparison_s(options.budget_s, options.protocol)[0]
+    watcher.on_left(INTERRUPTED_LIMIT_S if interrupted else whole_s)
     final = final_comparison(
         session.runner,
         placed,
@@ -204,20 +268,49 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         check_of(session, options),
         start=start,
         disallowed=disallowed,
-        slow=slow_devices(search, 1.0 if interrupted else FAR_SLOWER),
-        wholes=[spec.name for spec in session.devices.rivals],
+        slow=slow_devices(search, 1.0 if interrupted or is_late else FAR_SLOWER),
+        opening_s=search.pace.opening_s,
+        wholes=session.devices.wholes,
+        defaults=session.devices.defaults,
+        end_s=search.begin_s + options.budget_s,
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
     )
+    forget_beaten(search.tuned, final)
     answer = {**placed, **singles, **start, **baselines}[final.answer]
     result = result_of(search, final, answer, output, interrupted=interrupted)
     result = result.with_lines(_dividing(search, result.model_path))
     if output is not None:
+        if (kept := keep_better(output, result.placement)) is not None:
+            watcher.note(kept)
         result.placement.save(output)
     if search.folder is not None:
         write_atomically(search.folder.path / RESULT, (result.model_dump_json() + "\n").encode())
     return result
+
+
+def keep_better(output: Path, found: Placement) -> str | None:
+    """Rename a placement of the same model that an earlier search measured to be faster; what to say of that.
+
+    None where nothing is there, or nothing that is better.
+    """
+    try:
+        before = Placement.load(output)
+    except HsdagError:
+        return None
+    same = before.model.fingerprint == found.model.fingerprint and before.objective == found.objective
+    if not same or before.latency is None or found.latency is None:
+        return None
+    if before.latency.median_s >= found.latency.median_s:
+        return None
+    names = (output.with_suffix(f".{number}{output.suffix}") for number in itertools.count(1))
+    kept = next(name for name in names if not name.exists())
+    output.rename(kept)
+    return (
+        f"{output} held a placement that took {1e3 * before.latency.median_s:.4g} ms in its search, and this one takes "
+        f"{1e3 * found.latency.median_s:.4g} ms: it is kept as {kept}; --start {kept} compares the two"
+    )
 
 
 def result_of(
@@ -230,10 +323,11 @@ def result_of(
     session, options, folder = search.session, search.options, search.folder
     subject, devices = session.subject, session.devices.all
     rows = rows_of(search, final)
+    settings = tuple(settings_record(each, final) for each in search.tuned.values())
     too_large = {name: f"it was left out: {why}" for name, why in session.too_large(search.profile).items()}
     hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in devices}
     return PlaceResult(
-        sentence=_sentence(search, final, interrupted=interrupted),
+        sentence=_sentence(search, final, settings, interrupted=interrupted),
         objective=options.objective.name,
         unit=options.objective.unit,
         value=next(row.median for row in rows if row.is_answer),
@@ -247,11 +341,15 @@ def result_of(
         finalists={name: PlanRecord.of(plan, len(devices)) for name, plan in search.plans.items()},
         tally=Tally.of(search.events, search.num_simulated),
         members=tuple(Member.of(each) for each in search.contributions),
+        settings=settings,
         search_s=search.search_s,
         budget_s=options.budget_s,
         interrupted=interrupted,
-        warnings=warnings_of(search, final),
+        warnings=tuple(warnings_of(search, final)),
         bound=_bound(search, final),
+        others=final.others,
+        scenarios=tuple(map(ScenarioRecord.of, session.scenarios)),
+        state_bytes_per_token=state_bytes_per_token(search, final),
         weight_bytes=weight_bytes_of(search, final),
         run_folder=None if folder is None else folder.path,
         model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
@@ -290,7 +388,7 @@ def answer_placement(search: Search, final: FinalComparison) -> Placement:
     return Placement(
         **fields,
         model=session.model_record,
-        devices=list(session.devices.all),
+        devices=_answer_specs(search, final),
         names=dict(zip(ops, graph.op_names, strict=True)),
         method=method,
         seed=seed,
@@ -298,7 +396,7 @@ def answer_placement(search: Search, final: FinalComparison) -> Placement:
         executor=executor,
         latency=records.get(final.answer),
         baselines={name: record for name, record in records.items() if name not in final.finalists},
-        speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
+        speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=ratio.ends) if versus else None,
         priority=priority and {op: rank for op, rank in zip(ops, priority, strict=True) if rank is not None},
         created_with={**_versions(), "preset": options.preset},
         data_shapes=tuple(scenario.text for scenario in session.scenarios) or None,
@@ -316,7 +414,19 @@ def _devices_of(search: Search, name: str) -> list[str] | None:
 
 
 def _answer_devices(search: Search, final: FinalComparison) -> list[str]:
-    return _devices_of(search, final.answer) or [final.answer] * search.session.graph.num_ops
+    device = search.session.devices.defaults.get(final.answer, final.answer)
+    return _devices_of(search, final.answer) or [device] * search.session.graph.num_ops
+
+
+def _answer_specs(search: Search, final: FinalComparison) -> list[DeviceSpec]:
+    """The devices of the answer; for throughput a device alone has the hint that it was measured with."""
+    session = search.session
+    devices = session.devices.answering(final.answer)
+    only = session.devices.defaults.get(final.answer, final.answer)
+    if not session.model.objective.is_steady or session.is_on_torch:
+        return devices
+    hint = {"PERFORMANCE_HINT": "THROUGHPUT"}
+    return [replace(d, properties={**hint, **d.properties}) if d.name == only else d for d in devices]
 
 
 def rows_of(search: Search, final: FinalComparison) -> tuple[Row, ...]:
@@ -336,9 +446,17 @@ def rows_of(search: Search, final: FinalComparison) -> tuple[Row, ...]:
             submodels=final.opened[name].submodels,
             ops=_ops_of(search, final, name),
             is_answer=name == final.answer,
+            scenario_medians_s=_scenario_medians_s(search, final, name, record.runs),
         )
         rows.append(row)
     return tuple(sorted(rows, key=lambda row: -row.ratio))
+
+
+def _scenario_medians_s(search: Search, final: FinalComparison, name: str, runs: int) -> tuple[float, ...]:
+    """Medians of each scenario; of a single one that of the comparison. Empty where latency is not what counts."""
+    if search.options.objective is not LATENCY or not search.session.scenarios:
+        return ()
+    return search.session.runner.scenario_medians_s(name, runs) or (final.comparison.median(name),)
 
 
 def _ops_of(search: Search, final: FinalComparison, name: str) -> dict[str, int]:
@@ -355,7 +473,8 @@ def _ops_of(search: Search, final: FinalComparison, name: str) -> dict[str, int]
     placed = _devices_of(search, name)
     if placed is not None:
         return {device: placed.count(device) for device in problem.devices}
-    shown = {device.openvino_name: device.name for device in session.devices.all}
+    own = session.devices.defaults
+    shown = {device.openvino_name: own.get(device.name, device.name) for device in session.devices.all}
     if name.startswith("HETERO:"):
         target = automatic_candidates(session)[name].target
         chosen = Counter(shown.get(device, device) for device in session.automatic_ops(target))
@@ -364,19 +483,18 @@ def _ops_of(search: Search, final: FinalComparison, name: str) -> dict[str, int]
     return {shown.get(devices[0], devices[0]): session.graph.num_ops} if len(devices) == 1 else {}
 
 
-def _sentence(search: Search, final: FinalComparison, *, interrupted: bool) -> str:
+def _sentence(search: Search, final: FinalComparison, settings: Sequence[DeviceSettings], *, interrupted: bool) -> str:
     """The answer in one sentence."""
     session, options, comparison = search.session, search.options, final.comparison
     if interrupted and not final.finalists:
-        return f"The search was interrupted before it measured a split; the placement is all on {final.answer}."
+        return "The search was interrupted before it measured a split."
     if len(session.devices.placed) == 1:
-        figure = f"{final.answer} takes {options.objective.text(comparison.median(final.answer))}"
         more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else ", or divide the CPU"
         only = session.devices.placed[0].name
-        hint = f"name a second device with --devices{more}"
-        return f"{only} is the only device to place on, so nothing can be gained; {figure}; {hint}."
+        known = [each for each in settings if each.device == only]
+        return one_device_sentence(known[0] if known else None, only, more)
     twin, words = _other_executor(search, final)
-    return speed_sentence(
+    sentence = speed_sentence(
         final.answer,
         final.best_single,
         final.ratios[final.answer],
@@ -393,7 +511,10 @@ def _sentence(search: Search, final: FinalComparison, *, interrupted: bool) -> s
         twin=words,
         takes=options.objective.takes,
         budget_s=options.budget_s,
+        busy=final.others,
     )
+    used = set(_answer_devices(search, final))
+    return " ".join(filter(None, [sentence, settings_sentence(settings, used)]))
 
 
 def _no_single(search: Search, final: FinalComparison) -> str:
@@ -424,16 +545,25 @@ def warnings_of(search: Search, final: FinalComparison) -> tuple[str, ...]:
     failed = Tally.of(search.events).num_failed if search.session.scenarios else 0
     sizes = f"{failed} placements failed with inputs that stay dynamic; where all data have one size, --shape fixes it"
     busy = f"other programs took {final.others:.0%} of the processors during the comparison: repeat it without them"
-    said = counted, objected, sizes if failed else None, busy if final.others >= BUSY else None
+    less = final.comparison.disturbed
+    gave_less = f"for {less:.0%} of the comparison the machine gave much less than otherwise; such rounds were repeated"
+    busy_or_less = busy if final.others >= BUSY else None, gave_less if less >= WORTH_TELLING else None
+    said = counted, objected, sizes if failed else None, *busy_or_less
     return tuple(filter(None, [search.unprofiled, *said]))
 
 
 def _bound(search: Search, final: FinalComparison) -> str:
-    """What could be gained at most, where latency counts and the model was profiled."""
-    if search.profile is None or search.options.objective is not LATENCY:
+    """What could be gained at most, where latency counts, the model was profiled and the machine was not busy."""
+    if search.profile is None or search.costs is None or search.options.objective is not LATENCY:
+        return ""
+    if final.others >= BUSY:
         return ""
     median_s = {name: final.comparison.median(name) for name in final.comparison.samples}
-    return left_to_gain(search.profile, median_s, median_s[final.answer], in_turn=search.options.executor == "hetero")
+    alone_s = {each.device.name: each.latency_s or 0.0 for each in search.profile.times}
+    least = least_s(search.problem, search.costs)
+    if search.proposals is not None:
+        least = min([least, search.proposals.least_s(), *(each.predicted_s for each in search.shardings.values())])
+    return left_to_gain(least, alone_s, median_s, median_s[final.answer], list(alone_s))
 
 
 def _dividing(search: Search, model_path: str | None) -> str | None:
@@ -462,6 +592,22 @@ def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
     return dict(zip(names, held.tolist(), strict=True))
 
 
+def state_bytes_per_token(search: Search, final: FinalComparison) -> dict[str, float]:
+    """What a token more in the context takes on each device; empty where ops are divided or copied, or have no state.
+
+    The state is that of the scenario with the longest context.
+    """
+    session, names = search.session, search.problem.devices
+    tokens = [context_of(each.tokens) for each in session.scenarios if each.tokens]
+    devices = _answer_devices(search, final)
+    if not tokens or final.answer in search.shardings or final.answer in search.copies:
+        return {}
+    graph, found = session.graph, dict.fromkeys(names, 0.0)
+    for v in np.flatnonzero([each == "ReadValue" for each in graph.op_types]).tolist():
+        found[devices[v]] = found.get(devices[v], 0.0) + float(graph.weight_bytes[v]) / max(tokens)
+    return {name: size for name, size in found.items() if size}
+
+
 def why_uncompared(search: Search, final: FinalComparison) -> str | None:
     """Why no split placement has a figure in the comparison; None where one has."""
     if any(name in final.comparison.samples for name in final.finalists):
@@ -484,7 +630,8 @@ def why_uncompared(search: Search, final: FinalComparison) -> str | None:
 def _timeline(search: Search, final: FinalComparison, answer: Candidate) -> Timeline | None:
     """A measured run of the answer; None where that takes too long, or fails."""
     taken_s = final.opened[final.answer].compile_s
-    if not Pace(taken_s, final.comparison.median(final.answer), taken_s).timeline_s(search.options.budget_s):
+    is_over = time.monotonic() - search.begin_s > search.options.budget_s
+    if is_over or not Pace(taken_s, final.comparison.median(final.answer), taken_s).timeline_s(search.options.budget_s):
         return None
     with suppress(SearchError):
         return measured_timeline(search.session, answer, TIMELINE_RUNS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,16 +12,22 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from hsdag.drawing import Shown, html_summary, shortened
+from hsdag.drawing import Shown, html_summary, in_bytes, shortened, text_table
+from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, parse_document, read_text
+from hsdag.ir.graph.scenario import Scenario, context_of, token_words
 from hsdag.ir.host import command_line
-from hsdag.ir.placement.placement import Placement, Record, ReferenceName
+from hsdag.ir.placement.placement import Placement, Record, ReferenceName, Words
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.machine.devices import DEFAULT
+from hsdag.runtime.machine.settings import in_benchmark_app
+from hsdag.runtime.machine.usable import BUSY
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.profile import Figure, Table, figures, numbers
-from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.measuring.settings import named
+from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import CostSource
@@ -43,6 +50,21 @@ OF_HETERO = {"time_s": (), "launch_s": (), "link_latency_s": (), "link_bandwidth
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
+
+
+WIDE = 1.25
+"""An interval whose ends are further apart, while other programs run, shows the other programs."""
+
+CLOSE = 1.05
+"""Where ends that have 1 between them are nearer to each other, the two are as fast as each other."""
+
+MOST_ROWS = 6
+"""Of the table that is the answer; those of the answer and the best device come in any case."""
+
+MORE_CONTEXT = (4096, 32768)
+"""Tokens of longer contexts, whose memory is told."""
+
+_NUMBERED = re.compile(r" \d+$")
 
 
 class PlanRecord(Record):
@@ -99,7 +121,8 @@ class CostsRecord(Record):
 class Row(Record):
     """A measured candidate: values in the objective's unit, the ratio to the best single device, ops by device.
 
-    ``ci95`` is the interval of the ratio, without ends where too few ``rounds`` were run.
+    ``ci95`` is the interval of the ratio, without ends where too few ``rounds`` were run. ``scenario_medians_s`` are
+    those of each scenario, where latency counts.
     """
 
     name: str
@@ -112,19 +135,38 @@ class Row(Record):
     submodels: int
     ops: dict[str, int]
     is_answer: bool
+    scenario_medians_s: tuple[float, ...] = ()
+
+    @property
+    def over(self) -> Ratio:
+        """The ratio to the best single device."""
+        low, high = self.ci95
+        return Ratio(self.ratio, low or 0.0, np.inf if high is None else high, self.rounds)
 
     @property
     def interval_text(self) -> str:
         """The interval as tables have it, or that there were too few rounds."""
-        low, high = self.ci95
-        return Ratio(self.ratio, low or 0.0, np.inf if high is None else high, self.rounds).interval_text
+        return self.over.interval_text
+
+
+class ScenarioRecord(Record):
+    """Shapes of typical data, their weight, and what ``--tokens`` said of them."""
+
+    data_shape: str
+    tokens: str | None
+    weight: float
+
+    @staticmethod
+    def of(scenario: Scenario) -> ScenarioRecord:
+        """The record of a scenario."""
+        return ScenarioRecord(data_shape=scenario.text, tokens=scenario.known_tokens, weight=scenario.weight)
 
 
 class Tally(Record):
     """How many placements a search ran, or tried to, and simulated; ``failures`` counts those that failed by reason."""
 
     tried: int = 0
-    failures: dict[str, int] = Field(default_factory=dict)
+    failures: dict[Words, int] = Field(default_factory=dict)
     simulated: int = 0
 
     @staticmethod
@@ -165,6 +207,63 @@ class Verdict:
     ran: bool = True  # whether the candidate ran at all
 
 
+class TriedSetting(Record):
+    """A setting that was raced: how many times faster it was than the best before it, or why it failed."""
+
+    setting: dict[str, str]
+    ratio: float | None = None
+    ci95: tuple[float | None, float | None] = (None, None)
+    failure: str | None = None
+
+
+class DeviceSettings(Record):
+    """What was found of the settings of a device: values by property.
+
+    ``setting`` is what was chosen beyond the device as it was given, where ``default`` are the values of the plugin;
+    ``words`` say it. For throughput so many ``requests`` are in flight. ``ratio`` is how many times faster the device
+    is than as it was given, in the final comparison. ``apart`` are the relative differences of outputs from the
+    reference's before and after, where the setting changes what is computed. ``tried`` are all settings that were
+    raced, and it ``is_decided`` where no doubt was left.
+    """
+
+    device: str
+    setting: dict[str, str] = Field(default_factory=dict)
+    default: dict[str, str] = Field(default_factory=dict)
+    words: str = ""
+    requests: int | None = None
+    ratio: float | None = None
+    ci95: tuple[float | None, float | None] = (None, None)
+    apart: tuple[float, float] | None = None
+    tried: tuple[TriedSetting, ...] = ()
+    is_decided: bool = True
+
+    @property
+    def gain(self) -> str:
+        """What the setting gains, as the end of a sentence that names the device; empty where that is not known."""
+        said = [] if self.ratio is None else [f"{100 * (self.ratio - 1):.0f}% faster than as OpenVINO sets it up"]
+        if self.apart is not None:
+            before, after = self.apart
+            said.append(f"{'nearer to' if after < before else 'farther from'} the model's own numbers")
+        return ", and ".join(said)
+
+
+def _alike(settings: Sequence[DeviceSettings], devices: Sequence[str]) -> list[str]:
+    """What was set, in words, where that is the same for all of the devices; else nothing."""
+    words = {each.device: each.words for each in settings if each.device in devices and each.setting}
+    return [*set(words.values())] if len(words) == len(devices) and len(set(words.values())) == 1 else []
+
+
+def settings_table(settings: Sequence[DeviceSettings]) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells of what was raced: how much faster than the best before it a setting was, or its failure."""
+    cells = []
+    for device, tried in ((each.device, tried) for each in settings for tried in each.tried):
+        low, high = tried.ci95
+        interval = "too few rounds" if low is None or high is None else f"{low:.3f}..{high:.3f}"
+        how = ["-", tried.failure or ""] if tried.ratio is None else [f"{tried.ratio:.3f}", interval]
+        cells.append([device, named(tried.setting), *how])
+    return ["device", "setting", "x", "95% interval"], cells
+
+
 class PlaceResult(Shown, Record):
     """A finished search, which can be used like its placement; every value is in ``unit``, that of the objective.
 
@@ -172,33 +271,41 @@ class PlaceResult(Shown, Record):
     ``failures`` say why others are missing, ``no_single`` why all single devices are, and ``turned_down`` why faster
     ones are not the answer. ``verdict`` is on the answer's outputs, ``weight_bytes`` its weights and state by device,
     and ``placement_file`` where it was written. ``finalists`` are the plans of the search that were compared, by name.
+    ``scenarios`` are what was timed, where shapes are dynamic, and ``state_bytes_per_token`` what a token more in the
+    context of a language model takes on each device, beside ``weight_bytes``.
+    ``others`` is the share of the processors that other programs took during the comparison.
     ``samples`` are the values of every inference of the comparison, by candidate and round; ``costs`` what the
     measurements made of the profile, ``timeline`` a measured run of the answer, where there was time for one;
+    ``settings`` are those of devices that were raced before the search;
     ``bound`` says what could be gained at most, ``lines`` are the answer for people; ``environment`` the versions and
     the hardware by their names, and ``finished`` the time in UTC (ISO 8601).
     """
 
     format: Literal["hsdag-result"] = "hsdag-result"
     version: Literal[2] = 2
-    sentence: str
+    sentence: Words
     objective: str
     unit: str
     value: float
     placement: Placement
     placement_file: str | None = None
     rows: tuple[Row, ...]
-    failures: dict[str, str] = Field(default_factory=dict)
-    no_single: str = ""
-    turned_down: dict[str, str] = Field(default_factory=dict)
+    failures: dict[str, Words] = Field(default_factory=dict)
+    no_single: Words = ""
+    turned_down: dict[str, Words] = Field(default_factory=dict)
     verdict: Verdict
     finalists: dict[str, PlanRecord] = Field(default_factory=dict)
     tally: Tally = Tally()
     members: tuple[Member, ...] = ()
+    settings: tuple[DeviceSettings, ...] = ()
     search_s: float = 0.0
     budget_s: float
     interrupted: bool = False
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Words, ...] = ()
     bound: str = ""
+    others: float = 0.0
+    scenarios: tuple[ScenarioRecord, ...] = ()
+    state_bytes_per_token: dict[str, float] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
     weight_bytes: dict[str, float] = Field(default_factory=dict)
     run_folder: Path | None = None
@@ -253,26 +360,115 @@ class PlaceResult(Shown, Record):
 
     def with_lines(self, following: str | None = None) -> PlaceResult:
         """With the answer in lines: its summary, where it is, and the command to run next, its own or the given one."""
-        used = [f"{count} ops on {device}" for device, count in self.answer.ops.items() if count]
-        run = f"Run the model on {self.answer.name} as it is."
-        if self.placement.shards:
-            over = " and ".join(device for device, count in self.answer.ops.items() if count)
-            run = f"Run {self.answer.name}: {len(self.placement.shards)} regions divided over {over}."
-        elif len(used) > 1:
-            runner = RUNNERS[self.placement.executor]
-            run = f"Run {self.answer.name}: {' and '.join(used)}, {runner}."
         written = f"The placement is in {self.placement_file}" if self.placement_file else ""
         if self.run_folder is not None:
             written += f"{'; the search' if written else 'The search is'} in {self.run_folder}"
         following = following or self.next_command
-        lines = tuple(filter(None, [run, *self.summary, written and f"{written}.", following and f"Next: {following}"]))
-        return self.model_copy(update={"lines": lines})
+        objection = self.verdict.reason
+        doubts = [f"Warning: {each}." for each in self.warnings if objection is not None and each.endswith(objection)]
+        begun = self.model_copy(update={"lines": (*doubts, self.run, self.sentence)})
+        last = [self.memory, self.setting, written and f"{written}.", following and f"Next: {following}"]
+        return self.model_copy(update={"lines": tuple(filter(None, [*begun.summary, *last]))})
+
+    @property
+    def run(self) -> str:
+        """What to run, what it takes, and how much faster that is than the best single device."""
+        name, row = self.answer.name, self.answer
+        over = [device for device, count in row.ops.items() if count]
+        if self.placement.shards:
+            what = f"{name}, {len(self.placement.shards)} regions divided over {' and '.join(over)}"
+        elif len(over) > 1:
+            ops = " and ".join(f"{row.ops[device]} ops on {device}" for device in over)
+            what = f"{name}, {ops}, {RUNNERS[self.placement.executor]}"
+        else:
+            what = f"the whole model on {self._described(self._alone or name)}"
+        if self._alone is None:
+            what += "".join(f", {words}" for words in _alike(self.settings, over))
+        gain = "".join(f", {each.gain}" for each in self._chosen if each.gain)
+        is_faster = row.over.is_faster and not is_disturbed(row.over, self.others)
+        if self.versus is not None and name != self.versus and is_faster:
+            gain = f", {row.ratio:.2f} times as good as the best single device, {self.versus}"
+            gain = gain.replace("good", "fast") if self.unit == "s" else gain
+        return f"Run {what}: {self._figures(row)}{gain}."
+
+    @property
+    def versus(self) -> str | None:
+        """The best single device; None where no single device runs the model."""
+        return None if self.placement.speedup is None else self.placement.speedup.versus
+
+    @property
+    def setting(self) -> str:
+        """The line of Python that compiles the model so."""
+        model = self.model_path or "model.xml"
+        spec = self._device(self._alone or self.answer.name)
+        if spec is not None and self.placement.executor != "cuda":
+            how = f", {spec.properties}" if spec.properties else ""
+            requests = next((each.requests for each in self.settings if each.device == spec.name), None)
+            busy = "" if requests is None else f", with {requests} requests in flight"
+            other = f"; elsewhere: {in_benchmark_app(spec.plugin, spec.properties, requests)}" if self._chosen else ""
+            return f"To use it in Python: ov.Core().compile_model({model!r}, {spec.plugin!r}{how}){busy}{other}"
+        if self.placement_file is None or self.placement.executor == "cuda":
+            return ""
+        return f"To use it in Python: hsdag.compile_model({model!r}, {self.placement_file!r})"
+
+    @property
+    def _alone(self) -> str | None:
+        """The device that runs the whole model, by its own name also where the answer is that as it was given."""
+        used = self.placement.used_devices
+        return used[0] if len(used) == 1 and not self.placement.shards and not self.placement.copies else None
+
+    @property
+    def _chosen(self) -> list[DeviceSettings]:
+        """The settings of the device that runs the whole model, where some were chosen."""
+        return [each for each in self.settings if each.device == self._alone and each.setting]
+
+    @property
+    def memory(self) -> str:
+        """What each device holds of a language model, by the length of the context; empty for other models."""
+        contexts = sorted({context_of(each.tokens) for each in self.scenarios if each.tokens})
+        if not self.state_bytes_per_token or not self.weight_bytes or not contexts:
+            return ""
+        said = []
+        for name, each in self.weight_bytes.items():
+            token = self.state_bytes_per_token.get(name, 0.0)
+            fixed = each - token * contexts[-1]
+            lengths = [contexts[-1], *(n for n in MORE_CONTEXT if n > contexts[-1])]
+            at = ", ".join(f"{in_bytes(fixed + token * n)} at {n}" for n in lengths)
+            said.append(f"{name} {in_bytes(fixed)} and {in_bytes(token)} a token ({at})")
+        return f"Memory for weights and state, by tokens of context: {'; '.join(said)}."
+
+    def _device(self, name: str) -> DeviceSpec | None:
+        return next((spec for spec in self.placement.devices if spec.name == name), None)
+
+    def _described(self, name: str) -> str:
+        """A device by its name, and what it is in OpenVINO's words where OpenVINO does not know the name."""
+        spec = self._device(name)
+        if self._chosen and name == self._alone:
+            return f"{name} {self._chosen[0].words}"
+        if spec is None or not (spec.properties or spec.is_added):
+            return name
+        implied = ADDED_DEFAULTS.get(spec.plugin, {}).items()
+        said = [f"{key}={value}" for key, value in sorted(spec.properties.items() - implied)]
+        return f"{name} ({spec.plugin}{' with ' if said else ''}{', '.join(said)})"
+
+    def _figures(self, row: Row) -> str:
+        objective = find_objective(self.objective)
+        if row.scenario_medians_s and all(each.tokens for each in self.scenarios):
+            return ", ".join(map(_token_figures, self.scenarios, row.scenario_medians_s))
+        rate = f", {1 / row.median:.4g} inferences a second" if objective is LATENCY else ""
+        return f"{objective.text(row.median)}{rate}"
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """What to run, what that gains, warnings, and what more could be gained."""
-        warned = (f"Warning: {warning}." for warning in self.warnings)
-        return tuple(filter(None, [*self.lines[:1], self.sentence, *warned, self.bound]))
+        """What to run, what that gains, warnings, and what more could be gained; doubts about outputs come first."""
+        at = self.lines.index(self.sentence) if self.sentence in self.lines else 1
+        said = (*self.lines[:at], self.sentence, *(f"Warning: {warning}." for warning in self.warnings), self.bound)
+        return tuple(filter(None, dict.fromkeys(said)))
+
+    def compact_table(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and cells of what matters in the comparison, a few rows."""
+        objective = find_objective(self.objective)
+        return compact_table(self.rows, self.versus, objective, self.others, self.scenarios)
 
     @property
     def next_command(self) -> str | None:
@@ -283,11 +479,14 @@ class PlaceResult(Shown, Record):
 
     @property
     def said(self) -> tuple[str, ...]:
-        """The answer in lines."""
-        return self.lines or (self.sentence,)
+        """The answer in lines, with its table below what to run."""
+        lines = self.lines or self.summary
+        after = next((i for i, line in enumerate(lines, start=1) if line.startswith("Run ")), 0)
+        return (*lines[:after], *text_table(*self.compact_table()), *lines[after:])
 
     def _repr_html_(self) -> str:
-        return html_summary(str(self), *self.table(), next(i for i, row in enumerate(self.rows) if row.is_answer))
+        chosen = next(i for i, row in enumerate(self.rows) if row.is_answer)
+        return html_summary("\n".join(self.lines or self.summary), *self.table(), chosen)
 
 
 def read_result(path: Path) -> PlaceResult:
@@ -332,6 +531,88 @@ def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
         **{name: old[name] for name in same if name in old},
         **{name: document[name] for name in kept if name in document},
     }
+
+
+def is_disturbed(ratio: Ratio, others: float) -> bool:
+    """Whether other programs took so much of the machine, and rounds differ so much, that a ratio is no verdict."""
+    return others >= BUSY and (not ratio.is_known or ratio.high > WIDE * ratio.low)
+
+
+def compact_table(
+    rows: Sequence[Row],
+    versus: str | None,
+    objective: Objective,
+    others: float = 0.0,
+    scenarios: Sequence[ScenarioRecord] = (),
+) -> tuple[list[str], list[list[str]]]:
+    """Return columns and cells of what matters in a comparison: the answer, each device, the best of each other kind.
+
+    ``rows`` come fastest first; ``versus`` is the best single device, which the others' ratios are over. Of a language
+    model there is the time of each scenario.
+    """
+    seen = set[str]()
+    shown: list[Row] = []
+    for row in rows:
+        kind = _NUMBERED.sub("", row.name).partition(":")[0]
+        is_wanted = row.is_answer or row.name == versus or row.name.endswith(DEFAULT)
+        if is_wanted or (kind not in seen and len(shown) < MOST_ROWS):
+            shown.append(row)
+            seen.add(kind)
+    is_latency = objective is LATENCY
+    figures = {r.name: [objective.figure(r.median), *([f"{1 / r.median:.4g}"] * is_latency)] for r in shown}
+    titles = ["ms", "inferences/s"] if is_latency else [objective.shown_unit or "value"]
+    timed = scenario_table(scenarios, {row.name: row.scenario_medians_s for row in shown})
+    if len(timed[1]) == len(shown) > 0 and all(each.tokens for each in scenarios):
+        titles, figures = timed[0][1:], {cells[0]: cells[1:] for cells in timed[1]}
+    cells = [
+        [f"{row.name} *" if row.is_answer else row.name, *figures[row.name], _times_words(row, versus, others)]
+        for row in shown
+    ]
+    return ["what", *titles, "times the best device" if versus else "times the answer"], cells
+
+
+def _token_figures(scenario: ScenarioRecord, seconds: float) -> str:
+    """What a scenario of a language model takes, and tokens a second of those that are generated one by one."""
+    words, count = token_words(scenario.tokens or "")
+    rate = f" ({1 / seconds:.4g} tokens a second)" if count == 1 else ""
+    return f"{words} in {1e3 * seconds:.4g} ms{rate}"
+
+
+def _times_words(row: Row, versus: str | None, others: float) -> str:
+    """How many times as fast a row is, with its interval, and whether that decides anything."""
+    if row.name == versus or (versus is None and row.is_answer):
+        return "1"
+    ratio = row.over
+    if not ratio.is_known:
+        return f"{row.ratio:.2f}, not decided: {row.rounds} round{'s' * (row.rounds > 1)}"
+    is_open = ratio.low <= 1.0 <= ratio.high and ratio.high > CLOSE * ratio.low
+    said = ", not decided" if is_open or is_disturbed(ratio, others) else ""
+    return f"{row.ratio:.2f} ({ratio.low:.2f} to {ratio.high:.2f}){said}"
+
+
+def scenario_table(
+    scenarios: Sequence[ScenarioRecord], medians_s: Mapping[str, Sequence[float | None]]
+) -> tuple[list[str], list[list[str]]]:
+    """Return columns and cells of what candidates take for each scenario, a row for each candidate.
+
+    Of a language model that is the time to the first token, and for each next one, with tokens a second. Empty where
+    there is a single scenario of other data.
+    """
+    if len(scenarios) < 2 and not any(each.tokens for each in scenarios):
+        return [], []
+    columns = ["by scenario"]
+    for each in scenarios:
+        words, count = token_words(each.tokens) if each.tokens else (each.data_shape, 0)
+        columns += [f"{words}, ms", *["tokens/s"] * (count == 1)]
+    cells = []
+    for name, taken_s in medians_s.items():
+        row = [name]
+        for each, seconds in zip(scenarios, taken_s, strict=False):
+            row.append("-" if seconds is None else f"{1e3 * seconds:.4g}")
+            if each.tokens and token_words(each.tokens)[1] == 1:
+                row.append("-" if seconds is None else f"{1 / seconds:.4g}")
+        cells += [row] if len(row) == len(columns) else []
+    return columns, cells
 
 
 def placements_were(count: int) -> str:

@@ -54,6 +54,7 @@ RUN, GRAPH, PROFILE, RESULT, EVENTS = "run.json", "graph.json", "profile.json", 
 _NAMES = {
     "devices": "other --devices, or other properties of these",
     "placed": "other --devices",
+    "defaults": "other settings of devices",
     "changes": "other hyper-parameters",
     "data_shapes": "another --data-shape or --tokens",
     "memory_bytes": "another --memory",
@@ -77,6 +78,8 @@ class _RunRecord(Record):
     devices: list[DeviceSpec]
     placed: list[str] = Field(default_factory=list)
     """Names of the devices that are placed on; the others are rivals, such as the whole CPU."""
+    defaults: dict[str, str] = Field(default_factory=dict)
+    """Rivals that are devices as they were before settings were chosen for them, with the names of these."""
     num_units: int
     data_shapes: tuple[str, ...] = ()
     labels: dict[str, list[str]] | None = None
@@ -166,7 +169,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     @staticmethod
     def resume(path: Path, record: RunRecord) -> RunFolder:
         """Go on with a run. Raises SearchError when it is about something else."""
-        found = _read_record(path)
+        found = read_record(path)
         names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # which follow from the others
         for name in names:
             if name not in _OF_THE_COMMAND and getattr(found, name) != getattr(record, name):
@@ -199,7 +202,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             raise SearchError(f"{folder} is no run folder: name the one that 'hsdag place' says it keeps the search in")
         if not (folder / GRAPH).is_file():
             raise SearchError(f"{folder} has no {GRAPH}, so it cannot be shown: place the model again")
-        return RunFolder(folder, _read_record(folder))
+        return RunFolder(folder, read_record(folder))
 
     def keep_model(self, graph: ComputationGraph, profile: ModelProfile | None) -> None:
         """Write what the search is about beside its record. Raises OutputError."""
@@ -337,7 +340,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return PlacedModel(self.graph, placed, find_objective(record.objective), units, labels, pinned)
 
 
-def _read_record(path: Path) -> RunRecord:
+def read_record(path: Path) -> RunRecord:
+    """What the search of a run folder is about. Raises FileFormatError."""
     try:
         return RunRecord.model_validate_json(read_text(path / RUN))
     except ValidationError as error:

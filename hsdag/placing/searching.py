@@ -14,8 +14,11 @@ import numpy as np
 
 from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph.computation_graph import inverse_of
+from hsdag.ir.graph.state import results_by_chance
+from hsdag.ir.kernels import compiling_at_most
 from hsdag.ir.processes import CandidateFailed
 from hsdag.methods.base import Placer
+from hsdag.methods.cuts.pipeline import PipelinePlacer, stages
 from hsdag.methods.incumbent import Contribution
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.copies import Copies, proposed_copies
@@ -25,12 +28,14 @@ from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
 from hsdag.placing.shards import (
     MEASURED_SHARE,
+    PROPOSED_SHARE,
     ShardProposals,
     named,
     told_under_hetero,
     told_undivided,
 )
 from hsdag.placing.subject import with_costs
+from hsdag.placing.tuning import Tuned
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT
@@ -59,11 +64,16 @@ NUM_STARTS = 4
 
 _TRIAL = "trial"
 
+UNCOMPILED = (
+    "there was no time to compile all of the search, which is done once: only splits in one piece were simulated; the "
+    "next run goes on with it"
+)
+"""What is said of a search that has not been compiled."""
+
+LOST = "the model is not divided: the best way to do so took"
+
 DIFFERENCE_SHARE = 0.2
 """Share of the budget in which is measured what may run where so that outputs keep the largest difference."""
-
-LEAST_SEARCH_SHARE = 0.25
-"""Share of the budget that is left to the search, however long the profile took."""
 
 
 class Search:
@@ -72,9 +82,9 @@ class Search:
     ``profile`` is what was measured of the model before, and ``unprofiled`` says why there is none where there should
     be one. ``costs`` follow from it, ``calibrated`` are they as the search's measurements left them. ``events`` are the
     plans that were measured, ``num_simulated`` counts the others, and ``finalists`` are those worth comparing, with the
-    executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops. ``compiling_s`` came before the
-    search and is not part of the budget, which runs from ``begin_s``; of it ``left_s`` were left when the search began,
-    without those of the final comparison.
+    executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops. ``tuned`` are the devices whose
+    settings were raced. The budget runs from ``begin_s``; of it ``left_s`` were left when the search began, without
+    those of the final comparison.
     """
 
     def __init__(
@@ -96,8 +106,9 @@ class Search:
         self.under_hetero: Plan | None = None
         self.shardings: dict[str, Sharding] = {}
         self.proposals: ShardProposals | None = None
+        self.tuned: dict[str, Tuned] = {}
         self.contributions: list[Contribution] = []
-        self.search_s = self.compiling_s = self.left_s = self._before_s = 0.0
+        self.search_s = self.left_s = self._before_s = 0.0
 
     def run(self, run_folder: Path | None = None, *, resume: bool = False, pool: Pool | None = None) -> None:
         """Search by the options' method and reward; what is simulated is computed by a ``pool`` as well.
@@ -126,30 +137,22 @@ class Search:
             options.search_executor,
             objection=(lambda key: verifier.compared(key).reason) if verifier.check.is_limit else None,
         )
-        if self.costs is not None and not watcher.should_stop():
-            costs = self.costs
-            some = [Plan(problem.supported.argmax(axis=1))]
-            self.compiling_s = compile_search(
-                placer,
-                problem,
-                lambda: model_values(problem, costs, some),
-                steps=costs.steps,
-                takes_order=inner.takes_order,
-                say=watcher.on_phase,
-            )
-            begin_s += self.compiling_s
-        if self.shardings and self.proposals is not None:
+        limit_s = min(MEASURED_SHARE * options.budget_s, self._most_s - (time.monotonic() - self.begin_s))
+        if self.shardings and self.proposals is not None and limit_s > 0:  # else the comparison measures what there is
             watcher.on_phase("measuring shards")
             found = list(self.shardings.values())
-            self.shardings = named(self.proposals.measured(found, MEASURED_SHARE * self._most_s, watcher.should_stop))
-        self._before_s = time.monotonic() - self.begin_s - self.compiling_s
+            self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s))
+            if not self.shardings and (times := self.proposals.best_times) is not None:
+                watcher.note(f"{LOST} {times:.2f} times as long as the fastest device when both were timed")
+        self._before_s = time.monotonic() - self.begin_s
         self.left_s = self._for_search_s
+        watcher.on_left(self.left_s + options.budget_s - self._most_s)
         is_short = self._is_short()
         driver = Driver(
             placer,
             problem,
             inner,
-            replace(options, budget_s=self.left_s).budget,
+            replace(options.budget, seconds=self.left_s),
             replace(watcher, on_event=self._tell_what_it_takes),
             seed=options.seed,
             known=self._start(),
@@ -164,7 +167,6 @@ class Search:
                 f"the search has already taken the time that --budget {options.budget_s:.0f}s leaves for it; "
                 "raise --budget to go on"
             )
-        watcher.on_phase("searching")
         self._search(driver, placer, is_short=is_short)
         session.client.should_abandon = lambda: False
         verifier.close()
@@ -188,7 +190,7 @@ class Search:
         runner = self.session.runner
         is_steady = Quantity.PERIOD in self.options.objective.quantities
         runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
-        return Pace.of(self.profile, runner.slowest_open_s, *runs)
+        return Pace.of(self.profile, runner.slowest_open_s, *runs, self.session.client.start_s)
 
     @property
     def _most_s(self) -> float:
@@ -197,8 +199,8 @@ class Search:
 
     @property
     def _for_search_s(self) -> float:
-        """Seconds that are left of these when the search begins."""
-        return max(self._most_s - self._before_s, LEAST_SEARCH_SHARE * self._most_s)
+        """Seconds of these that are the search's, which began after others."""
+        return max(self._most_s - self._before_s, 0.0)
 
     def prepare(self) -> None:
         """Profile the model where the reward simulates, and propose what divides or copies it.
@@ -207,6 +209,11 @@ class Search:
         interrupt. Raises DeviceError then, and when an op runs nowhere.
         """
         session, options = self.session, self.options
+        if by_chance := results_by_chance(session.graph):
+            self.watcher.note(
+                f"{len(by_chance)} of {session.graph.op_types.count('Result')} outputs depend on random numbers: they "
+                "are compared where these have a seed, and devices draw alike"
+            )
         self.profile = profile = None if options.resolved_reward == "measured" else self._profiled()
         if profile is None:
             return
@@ -220,19 +227,24 @@ class Search:
         if options.executor == "hetero":
             note = told_under_hetero(proposals)
         else:
-            self.proposals, self.shardings = proposals, named(proposals.proposed())
-            note = None if self.shardings else told_undivided(proposals)
+            self.proposals = proposals
+            self.shardings = named(proposals.to_measure(PROPOSED_SHARE * options.budget_s))
+            gains = any(each.predicted_s < proposals.whole_s for each in self.shardings.values())
+            note = None if gains else told_undivided(proposals)
         if note is not None:
             self.watcher.note(note)
 
     def _profiled(self) -> ModelProfile | None:
         session, options = self.session, self.options
+        effort = Effort.within(options.budget_s, len(session.devices.placed))
+        left_s = options.budget_s - (time.monotonic() - self.begin_s)
         try:
             return session.profile(
                 ProfileCache(None) if options.fresh else None,
-                Effort.within(options.budget_s, len(session.devices.placed)),
+                replace(effort, total_s=min(effort.total_s, 0.4 * left_s)),
                 self.watcher.on_phase,
                 self.watcher.should_stop,
+                on_note=self.watcher.note,
                 side_by_side=options.executor != "hetero" or options.objective.is_steady,
             )
         except DeviceError as error:
@@ -301,16 +313,22 @@ class Search:
         session, recorder = self.session, driver.recorder
         checkpoint = None if self.folder is None else self.folder.state
         hybrid: HybridEvaluator | None = None
+        staged = self._staged()
         with contextlib.suppress(SearchStopped):
             if not is_short:
                 targets = () if session.is_on_torch else automatic_targets(session.devices.placed, ())
                 chosen = [session.automatic_ops(target) for target in targets if target.startswith("HETERO:")]
                 own = [session.of_units(self.problem, ops) for ops in chosen]  # a search never ends with less
-                driver.guess(Plan(units) for units in own if units is not None)
-            hybrid = self._hybrid(recorder, placer, is_short=is_short)
-            if is_short and hybrid is not None:
+                given = [Plan(units) for units in own if units is not None]
+                driver.guess([*staged, *given, *self._first_splits()])
+            is_compiled = self._compile(placer, takes_order=recorder.takes_order)
+            self.watcher.on_phase("searching")
+            hybrid = self._hybrid(recorder, placer, is_short=is_short or not is_compiled)
+            if hybrid is not None and (is_short or not is_compiled):
                 hybrid.evaluate(_contiguous(self.problem))
-            if hybrid is None or is_short or self.options.resolved_reward != "hybrid" or placer.learns:
+            if not is_compiled:
+                self.watcher.note(UNCOMPILED)
+            elif hybrid is None or is_short or self.options.resolved_reward != "hybrid" or placer.learns:
                 driver.search(hybrid, checkpoint)
                 _report(driver, self.watcher)
             else:
@@ -327,10 +345,51 @@ class Search:
             values = model_values(self.problem, self.costs, plans)
             self.finalists = [plans[i] for i in np.argsort(values)[:count].tolist() if np.isfinite(values[i])]
             self.num_simulated += len(plans)
+        self.finalists[1:1] = [plan for plan in staged if plan not in self.finalists]
         if self.options.executor == "auto" and self.profile is not None and (tried or self.finalists):
             plans = list(dict.fromkeys([*self.finalists, *tried]))
             values = model_values(self.problem, self.session.model.costs(self.profile, "hetero"), plans)
             self.under_hetero = plans[int(np.argmin(values))]
+
+    def _staged(self) -> list[Plan]:
+        """The stages of a pipeline, with a boundary for each change of device, where no device holds the whole model.
+
+        Memory forces a split there, and a search that simulates may find one of many more boundaries.
+        """
+        if self.problem.costs is None or self.problem.objective.name not in PipelinePlacer.objectives:
+            return []
+        first = next(stages(self.problem), None)  # of which the first has all on one device, where one holds it
+        plan = None if first is None else Plan(first)
+        return [plan] if plan is not None and plan.is_split and self.problem.is_legal(plan.placement) else []
+
+    def _first_splits(self) -> list[Plan]:
+        """The split that is had at once and simulated to be best, and the best if devices did not slow each other down.
+
+        Only what was measured and has lost is left alone.
+        """
+        if self.costs is None or self.profile is None:
+            return []
+        memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
+        plans = [p for p in _contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
+        free = self.session.model.costs(self.profile.without_contention, self.options.search_executor)
+        values = [model_values(self.problem, costs, plans) for costs in (self.costs, free) if plans]
+        return list(dict.fromkeys(plans[int(np.argmin(each))] for each in values))
+
+    def _compile(self, placer: Placer[Any], *, takes_order: bool) -> bool:
+        """Have compiled what the search calls, as long as kernels may be compiled; whether all of it is."""
+        costs, problem = self.costs, self.problem
+        if costs is None or self.watcher.should_stop():
+            return True
+        some = [Plan(problem.supported.argmax(axis=1))]
+        with compiling_at_most(self._for_search_s - (time.monotonic() - self.begin_s - self._before_s)):
+            return compile_search(
+                placer,
+                problem,
+                lambda: model_values(problem, costs, some),
+                steps=costs.steps,
+                takes_order=takes_order,
+                say=self.watcher.on_step,  # it is part of the budget
+            ).is_complete
 
     def _hybrid(self, measured: RecordingEvaluator, placer: Placer[Any], *, is_short: bool) -> HybridEvaluator | None:
         """What the placer asks where not every placement is to be measured."""
@@ -356,6 +415,7 @@ class Search:
             model=session.model_record,
             devices=list(session.devices.all),
             placed=list(self.problem.devices),
+            defaults=dict(session.devices.defaults),
             num_units=self.problem.num_units,
             data_shapes=tuple(scenario.text for scenario in session.scenarios),
             labels=None if labels is None else {name: list(column) for name, column in vars(labels).items()},

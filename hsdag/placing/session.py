@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import sys
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hsdag.drawing import in_bytes
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError, PlacementError, SearchError, check_seed
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
@@ -21,9 +22,9 @@ from hsdag.ir.graph.reader import Shapes
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
-from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
 from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
-from hsdag.runtime.machine.devices import DeviceSet, canonical, reduced_precision
+from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -40,10 +41,13 @@ from hsdag.scoring.measured import candidate_of
 from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.schedule import model_values
 
-SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS", "NUM_STREAMS")
+SCHEDULING = (
+    *("AFFINITY", "ENABLE_CPU_PINNING", "ENABLE_HYPER_THREADING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS"),
+    *("NUM_STREAMS", "SCHEDULING_CORE_TYPE"),
+)
 """Properties that say when and where ops run: two devices that differ in nothing else run the same ops."""
 
-TORCH_WORKER_COMMAND = (sys.executable, "-m", "hsdag.scoring.torch_worker")
+TORCH_WORKER_COMMAND = process_command("hsdag.scoring.torch_worker")
 
 
 class Session(AbstractContextManager["Session"]):
@@ -53,9 +57,9 @@ class Session(AbstractContextManager["Session"]):
     both number ops equally. For the executor "cuda", whose ``devices`` are torch's, it may be a workload, too.
     ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios`` inputs may stay dynamic:
     these are what the model is profiled and measured on, and ``graph`` has their sizes. What is ``until_end`` is closed
-    when the session ends. ``memory_bytes`` are limits by
-    device; ``pins`` hold ops on devices that are placed on. Raises ModelError and DeviceError as reading and loading
-    do, OptionError for a limit of a device that is not there, for pins that cannot be kept, and for scenarios of the
+    when the session ends. ``memory_bytes`` are limits by device; ``pins`` hold ops on devices that are placed on. The
+    worker compiles kernels for ``kernels_s`` at most. Raises ModelError and DeviceError as reading and loading do,
+    OptionError for a limit of a device that is not there, for pins that cannot be kept, and for scenarios of the
     executor "cuda".
     """
 
@@ -74,11 +78,11 @@ class Session(AbstractContextManager["Session"]):
         objective: Objective = LATENCY,
         candidate_limit_s: float = 120.0,
         executor: ExecutorName = "hetero",
+        kernels_s: float = math.inf,
     ) -> None:
         check_seed(seed)
         if inputs is not None and not inputs.is_file():
             raise OptionError(f"no such file: {inputs}; --input takes an .npz file with one array per input")
-        self.devices = devices
         self.is_on_torch = executor == "cuda"
         self._limits = dict(memory_bytes or {})
         known = [spec.name for spec in devices.all]
@@ -104,17 +108,13 @@ class Session(AbstractContextManager["Session"]):
                 )
             pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self.scenarios = self.subject.scenarios
-            in_half = not self.is_on_torch and bool(half_constants(graph).any())
-            in_single = [in_half and not reduced_precision((spec,)) for spec in devices.placed]
-            self.in_single = np.array(in_single, dtype=np.bool_)  # [D] devices that hold halves as singles
-            self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
-            self.widens = self.in_single & (not self.in_single.all())  # [D] the same, where graph has not counted it
-            units, labels = self.subject.units, self.subject.labels
-            self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
+            self._take(devices, objective, pinned)
             self.model_record = ModelRecord.of(self.graph, self.subject.name)
             kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
-            self._digest = _digest(self.subject.path, inputs, kinds)
-            setup = WorkerSetup(self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios)
+            self.digest = _digest(self.subject.path, inputs, kinds)
+            setup = WorkerSetup(
+                self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios, kernels_s
+            )
             command = TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND
             self.client = self.until_end.enter_context(worker_client(setup, command))
             limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
@@ -124,10 +124,34 @@ class Session(AbstractContextManager["Session"]):
     def __exit__(self, *_: object) -> None:
         self.until_end.close()
 
+    def _take(self, devices: DeviceSet, objective: Objective, pinned: IntArray) -> None:
+        """Have the model placed on these devices, as it was read."""
+        graph = self.subject.graph
+        in_half = not self.is_on_torch and bool(half_constants(graph).any())
+        in_single = [in_half and not reduced_precision((spec,)) for spec in devices.placed]
+        self.devices = devices
+        self.in_single = np.array(in_single, dtype=np.bool_)  # [D] devices that hold halves as singles
+        self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
+        self.widens = self.in_single & (not self.in_single.all())  # [D] the same, where graph has not counted it
+        units, labels = self.subject.units, self.subject.labels
+        self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
+
+    def use(self, devices: DeviceSet) -> None:
+        """Go on with other properties of the same devices, which run the same ops, and with other rivals."""
+        for old, new in zip(self.devices.placed, devices.placed, strict=True):
+            if (known := self._unsupported.get(_kind(old))) is not None:
+                self._unsupported[_kind(new)] = known
+        assert self.model.pinned is not None
+        self._take(devices, self.model.objective, self.model.pinned)
+        assert isinstance(self.client.setup, WorkerSetup)
+        self.client.setup = replace(self.client.setup, devices=devices.all)
+        self.client.restart()
+        self.client.begin()
+
     def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
         """Indices of the ops a device does not run; devices that run the same are asked once, since it takes as long
         as compiling. Raises DeviceError when it cannot be asked."""
-        key = spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
+        key = _kind(spec)
         if key not in self._unsupported:
             self._unsupported[key] = unsupported_ops(self.client, spec)
         return self._unsupported[key]
@@ -139,6 +163,7 @@ class Session(AbstractContextManager["Session"]):
         on_step: Callable[[str], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
         *,
+        on_note: Callable[[str], None] = lambda _: None,
         side_by_side: bool = False,
     ) -> ModelProfile:
         """Times of ops on ``devices.placed`` and of going between them, measured or from the cache.
@@ -152,9 +177,15 @@ class Session(AbstractContextManager["Session"]):
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
         kept = cache or ProfileCache.default()
-        how: dict[str, Any] = {"effort": effort or Effort(), "on_step": on_step, "should_stop": should_stop}
-        profiler = Profiler(self.client, self.graph, self._digest, kept, **how)
-        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side)
+        how: dict[str, Any] = {
+            "effort": effort or Effort(),
+            "on_step": on_step,
+            "on_note": on_note,
+            "should_stop": should_stop,
+        }
+        profiler = Profiler(self.client, self.graph, self.digest, kept, has_one_course=not self.scenarios, **how)
+        wholes = wholes_of(self.devices) if side_by_side and not self.is_on_torch else ()
+        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, wholes=wholes)
 
     def problem(
         self, *, max_share: float | None = None, profile: ModelProfile | None = None, is_free: bool = False
@@ -172,7 +203,10 @@ class Session(AbstractContextManager["Session"]):
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
         """Bytes by device: what was asked for, else what the device has, where that is known."""
         known = () if profile is None else zip(profile.devices, profile.times, strict=True)
-        return {spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None} | self._limits
+        found = {
+            spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None
+        } | self._limits
+        return found | {name: found[own] for name, own in self.devices.defaults.items() if own in found}
 
     def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
         """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
@@ -213,10 +247,16 @@ class Session(AbstractContextManager["Session"]):
         return candidate_of(problem, self.devices.placed, plan, executor)
 
 
-def in_bytes(size: float) -> str:
-    """A size in words."""
-    power = min(int(np.log10(max(size, 1.0)) // 3), 4)
-    return f"{size / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+def wholes_of(devices: DeviceSet) -> tuple[DeviceSpec, ...]:
+    """Return physical CPUs whose threads the devices that are placed on have among them, all of them."""
+    shares = [int(spec.properties.get("INFERENCE_NUM_THREADS", 0)) for spec in devices.placed if spec.plugin == "CPU"]
+    cpus = (spec for spec in devices.rivals if spec.plugin == "CPU" and spec.name not in devices.defaults)
+    return tuple(cpus) if sum(shares) >= cpu_topology().threads else ()
+
+
+def _kind(spec: DeviceSpec) -> tuple[str, str]:
+    """What decides which ops a device runs."""
+    return spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
 
 
 def _digest(model: Path, inputs: Path | None, known: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import openvino as ov
 
+from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.sizing import sized
@@ -30,8 +32,19 @@ from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.pins import NOT_PINNED
 from hsdag.search.options import PlaceOptions
 
-MEASURED_SHARE, MEASURED_RUNS, MEASURED_ROUNDS = 0.25, 2, 3
-"""Of the time for a search at most so much is for measuring proposals before it; and inferences of each in turn."""
+MEASURED_SHARE, MEASURED_RUNS, MEASURED_ROUNDS = 0.2, 2, 3
+"""Of the budget at most so much is for measuring proposals before the search; and inferences of each in turn."""
+
+
+MOST_OVER = 1.5
+"""Times what measuring may take."""
+
+NEAR = 1.1
+"""Times what the fastest device takes: a way to divide the model that was measured to take more has lost."""
+
+
+PROPOSED_SHARE = 0.05
+"""Of the budget, after which no more proposals are simulated."""
 
 
 class ShardProposals:
@@ -46,6 +59,8 @@ class ShardProposals:
         self.is_possible = options.objective is LATENCY and not session.is_on_torch
         self.is_steady = options.objective.is_steady
         self.costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph), profile.links.syncs)
+        self._end_s = math.inf  # when there is no more time to simulate what is proposed
+        self.best_times: float | None = None  # what the best took over the fastest device, where some were measured
         self.limits = session.memory_limits(profile)
         self.factors = ShardFactors()
         pinned = session.model.pinned
@@ -64,11 +79,44 @@ class ShardProposals:
         """Its ops as rules see them."""
         return shapes_of(self.model, self.session.graph)
 
-    def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0) -> list[Sharding]:
+    def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0, least: int = 0) -> list[Sharding]:
         """What is simulated to be fastest of what is cheapest at some prices of syncs; the rest as ``propose``."""
         if not self.is_possible:
             return []
-        return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials)
+        given = self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials
+        return propose(*given, is_over=self._is_over, least=least)
+
+    def to_measure(self, limit_s: float) -> list[Sharding]:
+        """What is proposed, and the best way if devices did not slow each other down: one at least, to be measured.
+
+        That devices slow each other down may be wrong, and so may what is predicted. After ``limit_s`` seconds nothing
+        more is simulated.
+        """
+        self._end_s = time.monotonic() + limit_s
+        found = self.proposed(least=1)
+        if self.is_possible and self.costs.slowdown is not None and self.costs.slowdown.max() > 1.0:
+            costs = shard_costs(self.costs)
+            free = replace(costs, slowdown=np.ones_like(costs.slowdown))
+            others = propose(self.shapes, free, self.pins, PRICES[:1], self._value_of, is_over=self._is_over, least=1)
+            found += [each for each in others[:1] if each not in found]
+        self._end_s = math.inf
+        return found
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._end_s
+
+    def least_s(self) -> float:
+        """Seconds of the cheapest way to divide the model, by what parts, syncs and slow-downs were measured to take.
+
+        Infinite where nothing is divided.
+        """
+        if not self.is_possible:
+            return np.inf
+        price = self.factors.boundary / self.factors.work
+        best = self.choosers()[0].best(price)
+        if best is None:
+            return np.inf
+        return self.factors.work * (best.bound_s + price * (best.predicted_s - best.bound_s))
 
     def beside(self, devices: Sequence[int]) -> tuple[Sharding, float] | None:
         """The way to divide the model over some devices that gives most inferences, and seconds of each, simulated."""
@@ -79,10 +127,17 @@ class ShardProposals:
         return (found[0].over(devices), found[0].predicted_s) if found else None
 
     def _value_of(self, sharding: Sharding) -> float:
-        """Simulated seconds; infinite where a device lacks the memory for its weights."""
-        held = weights_by_device(self.session, self.sharded(sharding))
-        fits = all(held[name] <= limit for name, limit in self.limits.items() if name in held)
-        return self.simulated_s(sharding) if fits else np.inf
+        """Simulated seconds, or where there is no time for that predicted ones.
+
+        Infinite where a device lacks the memory for its weights, or ops cannot be divided so.
+        """
+        try:
+            held = weights_by_device(self.session, self.sharded(sharding))
+        except PlacementError:
+            return np.inf
+        if not all(held[name] <= limit for name, limit in self.limits.items() if name in held):
+            return np.inf
+        return sharding.predicted_s if self._is_over() else self.simulated_s(sharding)
 
     def choosers(self) -> tuple[ShardChooser, ShardChooser]:
         """What divides the model over all devices; and the same if devices did not slow each other down."""
@@ -91,11 +146,17 @@ class ShardProposals:
         return ShardChooser(self.shapes, costs, pins=self.pins), ShardChooser(self.shapes, alone, pins=self.pins)
 
     def measured(
-        self, proposals: Sequence[Sharding], limit_s: float, should_stop: Callable[[], bool]
+        self,
+        proposals: Sequence[Sharding],
+        limit_s: float,
+        should_stop: Callable[[], bool],
+        opening_s: Callable[[Candidate], float] = lambda _: 0.0,
     ) -> list[Sharding]:
         """The same with what they were measured to take, and what is cheapest by these measurements, the fastest first.
 
-        Measured side by side with the fastest device alone, as long as ``limit_s`` allows.
+        Measured side by side with the fastest device alone, as long as ``limit_s`` allows; the first one in any case
+        that compiles within MOST_OVER times that, by ``opening_s``. Those that were measured to be slower than the
+        device by more than NEAR are left out.
         """
         runner = self.session.runner
         end_s = time.monotonic() + limit_s
@@ -105,12 +166,16 @@ class ShardProposals:
             for number, each in enumerate([None, *proposals]):
                 begin_s = time.monotonic()
                 candidate = Candidate(whole.openvino_name) if each is None else sharded_candidate(self.session, each)
+                if begin_s + opening_s(candidate) > end_s + (MOST_OVER - 1.0) * limit_s:
+                    break
                 runner.open(f"trial {number}", candidate)
                 opened[f"trial {number}"] = each
-                if should_stop() or time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s:
+                if should_stop() or (number and time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s):
                     break
             taken_s = {key: list[float]() for key in opened}
-            for _ in range(MEASURED_ROUNDS if len(opened) > 1 else 0):
+            for number in range(MEASURED_ROUNDS if len(opened) > 1 else 0):
+                if number and time.monotonic() > end_s:
+                    break
                 for key, times_s in taken_s.items():
                     times_s += runner.run(key, MEASURED_RUNS)
         for key in opened:
@@ -119,13 +184,18 @@ class ShardProposals:
             return list(proposals)
         scale = self.whole_s / min(taken_s["trial 0"])
         seen = {id(each): min(taken_s[key]) * scale for key, each in opened.items() if each is not None}
+        self.best_times = min(seen.values()) / self.whole_s
         self.factors = fitted_factors(
             self.costs, [self.sharded(p) for p in proposals if id(p) in seen], [*seen.values()]
         )
-        better = self.proposed([self.factors.boundary / self.factors.work * near for near in NEAR_PRICES], MOST_TRIALS)
+        self._end_s = end_s
+        prices = [self.factors.boundary / self.factors.work * near for near in NEAR_PRICES]
+        better = [] if self._is_over() else self.proposed(prices, MOST_TRIALS)
         known = [replace(each, predicted_s=seen.get(id(each), self.simulated_s(each))) for each in proposals]
         new = [each for each in better if each not in proposals]
-        return sorted((each for each in [*known, *new] if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
+        self._end_s = math.inf
+        most_s = NEAR * self.whole_s
+        return sorted((each for each in [*known, *new] if each.predicted_s < most_s), key=lambda s: s.predicted_s)
 
     def sharded(self, sharding: Sharding) -> ShardedGraph:
         """The graph of the model divided so."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ModelError, OptionError
@@ -19,7 +18,7 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
-from hsdag.ir.graph.reader import Shapes, input_name, load_model
+from hsdag.ir.graph.reader import GIVE_THE_FILE, Shapes, input_name, load_model, name_of_model, network_in, save_ir
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import ExecutorName
@@ -72,14 +71,13 @@ def read_model(
     With ``scenarios`` inputs may stay dynamic, and the graph has their sizes. Raises ModelError as reading does.
     """
     if isinstance(source, str | Path):
-        path, name = Path(source), Path(source).stem
+        path, name = network_in(Path(source)), name_of_model(Path(source))
     else:
         path, name = folder / "model.xml", None
         source = load_model(source, shapes, spare=spare, dynamic=bool(scenarios))
-        ov.serialize(source, path)
+        save_ir(source, path, GIVE_THE_FILE)
     model = load_model(path, shapes, spare=spare, dynamic=bool(scenarios))
-    if name is None:
-        model.set_friendly_name(source.get_friendly_name())
+    model.set_friendly_name(name or source.get_friendly_name())
     if shapes or spare:
         fixed = [port for port in model.inputs if port.get_partial_shape().is_static]
         shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}

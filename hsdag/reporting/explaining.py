@@ -129,7 +129,7 @@ class Case:
         """What the search said of the placement, where that was its answer, and of what is left to gain."""
         if self.result is None or self.placement != self.result.placement:
             return {}
-        return {"answer": self.result.summary, "left": self.result.bound}
+        return {"answer": self.result.summary, "left": self.result.bound, "settings": self.result.settings}
 
     def _costed(self, placement: IntArray, costs: PlacementCosts) -> CostedPlacement:
         priority = self.placement.priority_of(self.problem.units.fine)
@@ -154,7 +154,7 @@ class Case:
         others = {
             name: placement
             for name, placement in self._compared().items()
-            if (own is None or not np.array_equal(placement, own)) and (not split or len(np.unique(placement)) > 1)
+            if (own is None or not self._is_alike(placement, own)) and (not split or len(np.unique(placement)) > 1)
         }
         if others and self.result is not None:
             best = self.result.comparison.fastest(list(others))
@@ -168,6 +168,13 @@ class Case:
         there = Difference(move.op, move.op_type, move.device, move.other)
         name = f"the one with {move.op} on {move.other}"
         return Rival(name, False, move.moved / costed.value, None, move.moved, (there,), len(move.ops))
+
+    def _is_alike(self, placement: IntArray, other: IntArray) -> bool:
+        """Whether two placements [N] run every op on devices of one kind, as two halves of a CPU are."""
+        known = {spec.name: repr((spec.plugin, spec.properties)) for spec in self.placement.devices}
+        kinds = np.array([known.get(name, name) for name in self.problem.devices])
+        is_whole = len(np.unique(placement)) == len(np.unique(other)) == 1
+        return np.array_equal(placement, other) or (is_whole and bool((kinds[placement] == kinds[other]).all()))
 
     def _compared(self) -> dict[str, IntArray]:
         """The plans [N] of the final comparison beside the answer that keep pins and were not turned down."""

@@ -14,9 +14,10 @@ import numpy as np
 from pydantic import Field, computed_field
 from pydantic.dataclasses import dataclass
 
-from hsdag.drawing import Shown, shortened
+from hsdag.drawing import Shown
 from hsdag.ir.placement.placement import Record
-from hsdag.runtime.objectives import find_objective
+from hsdag.placing.result import DeviceSettings, settings_table
+from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 
 WORTH_SAYING = 0.01
 """The share of the time that a change would gain at least."""
@@ -143,6 +144,10 @@ class Shared:
     divided_s: float | None
 
 
+def _change(objective: Objective, gain: Gain) -> str:
+    return f"{objective.shown(gain.moved) - objective.shown(gain.moved - gain.gain):+.3g}"
+
+
 class Explanation(Shown, Record):
     """Why a placement is as it is.
 
@@ -150,7 +155,8 @@ class Explanation(Shown, Record):
     on each device. ``gains`` are of all units, the largest first; ``num_unmoved`` more could not be simulated in time.
     ``best_split`` is there where the placement is on a single device, and is the split that came nearest. ``regions``
     are divided over devices, and ``copies`` counts the requests of devices that have a copy of the whole model each, or
-    a pipeline of it. ``notes`` say what is missing and why. Without costs there are no gains, limits and bound.
+    a pipeline of it. ``settings`` are those of devices that were raced before the search. ``notes`` say what is missing
+    and why. Without costs there are no gains, limits and bound.
     """
 
     model: str
@@ -169,6 +175,7 @@ class Explanation(Shown, Record):
     bound: BoundSaid | None = None
     regions: tuple[Shared, ...] = ()
     copies: dict[str, int] = Field(default_factory=dict)
+    settings: tuple[DeviceSettings, ...] = ()
     notes: tuple[str, ...] = ()
     elapsed_s: float = 0.0
 
@@ -194,10 +201,9 @@ class Explanation(Shown, Record):
         for region in self.regions[:most]:
             shares = " ".join(f"{name}:{100 * share:.0f}%" for name, share in region.shares.items())
             known = [f"{1e3 * each:.4g}" if each else "-" for each in (region.whole_s, region.divided_s)]
-            ends = [shortened(name, 40) for name in (region.first, region.last)]
-            regions.append([*ends, region.scheme, str(region.num_ops), shares, *known])
+            regions.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *known])
         gains = [
-            [e.op, e.op_type, e.device, e.other, objective.figure(e.moved), f"{objective.shown_factor * e.gain:+.3g}"]
+            [e.op, e.op_type, e.device, e.other, objective.figure(e.moved), _change(objective, e)]
             for e in self.gains[:most]
         ]
         limits = [
@@ -205,6 +211,7 @@ class Explanation(Shown, Record):
             for each in self.limits
         ]
         found = [
+            ("settings that were raced, over the best before each", *settings_table(self.settings)),
             (
                 f"the longest of {len(self.regions)} regions that devices divide, without syncs",
                 ["from", "to", "scheme", "ops", "shares", "whole ms", "divided ms"],
@@ -222,10 +229,12 @@ class Explanation(Shown, Record):
     def _value_sentence(self) -> str:
         value = self.value
         where = " and ".join(f"{count} ops on {name}" for name, count in self.ops.items() if count)
-        known = [f"{1e3 * value.measured:.4g} ms measured"] if value.measured is not None else []
+        objective = find_objective(self.objective)
+        text = objective.text if objective.unit == "s" else LATENCY.text  # costs are in seconds
+        known = [f"{text(value.measured)} measured"] if value.measured is not None else []
         if value.simulated is not None:
             ratio = "" if value.ratio is None else f", {value.ratio:.2f} times what was measured"
-            known.append(f"{1e3 * value.simulated:.4g} ms simulated{ratio}")
+            known.append(f"{text(value.simulated)} simulated{ratio}")
         return f"{where}: {'; '.join(known) or 'no time is known'}."
 
     def _spread_sentences(self) -> list[str]:

@@ -96,12 +96,13 @@ def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIEl
     what = f"{objective.name}, {objective.shown_unit}"
     made = new_figure("progress", HEIGHT_PX, x_axis_label="seconds of the search", y_axis_label=what)
     done = [event for event in events if event.score.failure is None]
-    values = [objective.shown_factor * event.score.value for event in done]
-    low, high = min(values), max(value for value in values if value <= MOST_SHOWN * median(values))
+    values = [objective.shown(event.score.value) for event in done]
+    is_rate = objective.shown(2.0) < objective.shown(1.0)
+    low, high = min(values), max(value for value in values if is_rate or value <= MOST_SHOWN * median(values))
     spread = high - low or low
     made.y_range.update(start=low - 0.1 * spread, end=high + 0.25 * spread)
     top = high + 0.15 * spread
-    best = list(accumulate(values, min))
+    best = list(accumulate(values, max if is_rate else min))
     steps = [*(event.elapsed_s for event in done), max(event.elapsed_s for event in events)], [*best, best[-1]]
     made.step(*steps, mode="after", line_width=2.5, line_color=colour_of(1))
     dots = made.scatter(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -19,7 +19,7 @@ import numpy as np
 
 from hsdag import __version__
 from hsdag.drawing import html_table
-from hsdag.ir.errors import HsdagError, OptionError
+from hsdag.ir.errors import HsdagError, OptionError, install_extra
 from hsdag.placing.result import PlaceResult, Tally
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.explaining import explain_run
@@ -86,7 +86,7 @@ def report_html(run: RunFolder) -> str:
     """The page. Raises OptionError where it cannot be drawn here, FileFormatError as reading a run does."""
     missing = [module for module in ("bokeh", "igraph") if find_spec(module) is None]
     if missing:
-        raise OptionError(f"reports need {missing[0]}, which is not installed; run: pip install 'hsdag[report]'")
+        raise OptionError(f"reports need {missing[0]}, which is not installed; {install_extra('report')}")
     from bokeh.core.templates import MACROS
     from bokeh.embed import file_html
     from bokeh.resources import Resources
@@ -197,7 +197,7 @@ def sections_of(run: RunFolder) -> list[Section]:
     found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, op_source(placed))))
     if result is not None and result.timeline is not None:
         found.append(_timeline(run, result.timeline))
-    if any(event.score.failure is None for event in run.events):
+    if sum(event.score.failure is None for event in run.events) > 1:  # a single one is no course
         lead = "Every placement of whole ops that was measured in the search, when it was, and the best so far."
         found.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
     if run.events or result is not None:
@@ -234,6 +234,19 @@ def layers_by_name(names: Sequence[str]) -> list[str]:
     return [f"ops {k // size * size + 1} to {min(k // size * size + size, len(names))}" for k in range(len(names))]
 
 
+def in_order(middle: Mapping[str, float]) -> list[str]:
+    """Return names of layers, whose ``middle`` in the drawing is given: kinds as data flow, each by its numbers."""
+    kinds: dict[str, float] = {}
+    for layer, x in middle.items():
+        kind = re.sub(r"\d+", "#", layer)
+        kinds[kind] = min(x, kinds.get(kind, x))
+
+    def place(layer: str) -> tuple[float, list[int], float]:
+        return kinds[re.sub(r"\d+", "#", layer)], [int(number) for number in re.findall(r"\d+", layer)], middle[layer]
+
+    return sorted(middle, key=place)
+
+
 def layers_html(placed: PlacedGraph) -> str:
     """A line for each layer, which opens to its ops and goes to them in the graph; empty where the graph is small."""
     graph, drawing = placed.graph, placed.drawing
@@ -244,7 +257,9 @@ def layers_html(placed: PlacedGraph) -> str:
     for v, layer in zip(ops, layers_by_name([graph.op_names[v] for v in ops]), strict=True):
         members.setdefault(layer, []).append(v)
     lines = []
-    for layer, own in sorted(members.items(), key=lambda each: drawing.x[each[1]].mean()):
+    middle = {layer: float(drawing.x[own].mean()) for layer, own in members.items()}
+    for layer in in_order(middle):
+        own = members[layer]
         device = [placed.name_of(int(placed.device[v])) for v in own]
         cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" if placed.cost_s[v] else "-" for v in own]
         took = f"; {1e3 * float(np.sum(placed.cost_s[own])):.4g} ms" if placed.cost_s.any() else ""

@@ -80,8 +80,10 @@ def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
         return (NextStep(f"{text}.", words),)
     used = sorted(placement.used_devices)
     if len(used) == 1:
-        text = f"Run the model on {used[0]} as it is; there is nothing to install. A longer search may find more."
-        return (NextStep(text, command("--budget", f"{4 * result.budget_s:.0f}s")),)
+        use = NextStep(
+            f"Run the whole model on {used[0]}:", result.setting.removeprefix("To use it in Python: ") or None
+        )
+        return (use, NextStep("A longer search may find more.", command("--budget", f"{4 * result.budget_s:.0f}s")))
     beside = result.placement_file or str(run.path.with_suffix(".json"))
     model = model or "model.xml"
     again = command_line(["hsdag", "bench", model, "--placement", beside])

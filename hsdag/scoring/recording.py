@@ -50,7 +50,7 @@ class RecordingEvaluator(Evaluator):
         self.events: list[Event] = []
         self.is_cheap, self.takes_order = self.inner.is_cheap, self.inner.takes_order
         self.for_workers = self.inner if self.inner.is_cheap else None
-        self._best: Event | None = None
+        self.improvements: list[Event] = []  # each better than all before it
         self._num_spent = 0
         self.bound: Bound | None = None
         self._cache: dict[Plan, Score] = {}
@@ -88,7 +88,7 @@ class RecordingEvaluator(Evaluator):
     def best(self, count: int = 1) -> list[Event]:
         """The events of the least values, least first; fewer where fewer succeeded."""
         if count == 1:  # asked after every event
-            return [] if self._best is None else [self._best]
+            return self.improvements[-1:]
         done = [event for event in self.events if event.score.failure is None]
         return heapq.nsmallest(count, done, key=lambda event: event.score.value)
 
@@ -127,5 +127,5 @@ class RecordingEvaluator(Evaluator):
     def _note(self, event: Event) -> None:
         self.events.append(event)
         self._cache[event.plan] = event.score
-        if event.score.value < (np.inf if self._best is None else self._best.score.value):
-            self._best = event
+        if event.score.value < (self.improvements[-1].score.value if self.improvements else np.inf):
+            self.improvements.append(event)

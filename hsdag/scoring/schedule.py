@@ -65,8 +65,9 @@ class ScheduleEvaluator(Evaluator):
         alike = np.array([each is None for each in priority], dtype=np.bool_)
         if alike.any():
             values[alike] = simulated_values(self.objective, self.problem, ops[alike], self.semantics, None)
-        for i in np.flatnonzero(~alike).tolist():
-            values[i] = simulated_values(self.objective, self.problem, ops[i][None], self.semantics, priority[i])[0]
+        if not alike.all():
+            ranks = np.stack([each for each in priority if each is not None])
+            values[~alike] = simulated_values(self.objective, self.problem, ops[~alike], self.semantics, ranks)
         return [self._scored(float(v), *each) for v, *each in zip(values, ops, priority, strict=True)]
 
     def devices(self, plan: Plan) -> IntArray:

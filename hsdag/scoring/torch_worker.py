@@ -17,20 +17,20 @@ import torch
 from numpy.typing import NDArray
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.elements import array_of
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.graph.reader import input_name
-from hsdag.ir.ports import array_of
 from hsdag.ir.processes import main
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT, InputArrays, steady_period_s
 from hsdag.runtime.measuring.messages import (
+    Beside,
     CallHandler,
     Candidate,
     Distance,
     Opened,
     Probe,
     Probed,
-    TimesBeside,
     WorkerSetup,
 )
 from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
@@ -228,14 +228,22 @@ class TorchWorker(CallHandler):
         rest_s = [latency_s - float((each.ops.end_s - each.ops.start_s).sum()) for latency_s, each in found]
         return Probed(float(np.median(rest_s)), median_error_s(rest_s), what.size_bytes)
 
-    def contention(self, devices: Sequence[DeviceSpec], kind: str, for_s: float) -> TimesBeside:
-        """Times of devices alone and side by side, each with the graph or a small model of its own."""
+    def contention(self, devices: Sequence[DeviceSpec], kind: str, wholes: Sequence[DeviceSpec] = ()) -> Beside:
+        """Return one window of devices alone and side by side, each with the graph or a small model of its own."""
         graph = None if kind == "model" else openvino_graph(probe_model(kind))
         with ExitStack() as stack:
-            each = [self._request(Candidate(spec.openvino_name), graph) for spec in devices]
+            each = [self._request(Candidate(spec.openvino_name), graph) for spec in (*devices, *wholes)]
             for request in each:
                 stack.enter_context(request.executor)
-            return times_beside(each, for_s)
+                request.infer()
+            return times_beside(each, len(wholes))
+
+    def pulse(self) -> list[float]:
+        """Return nothing: there is no small model that is always the same."""
+        return []
+
+    def forget_probes(self) -> None:
+        """Do nothing: windows keep nothing here."""
 
     def _request(
         self,

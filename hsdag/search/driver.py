@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import event as numba_event
 
-from hsdag.ir.kernels import compiling, is_interpreted
+from hsdag.ir.errors import in_callers_words
+from hsdag.ir.kernels import compiled_in_time, compiling, is_interpreted
 from hsdag.ir.placement.placement import Record
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Limits, Result
@@ -28,7 +29,7 @@ TELL_EVERY_S = 0.1
 """Between two events that a watcher hears of where evaluations are cheap: ten thousand a second may come."""
 ENOUGH_PLACEMENTS = 10
 """A budget that is too short to measure this many placements is reported as too short."""
-ONCE = "compiling the search for this machine, once; this takes about a minute"
+COMPILING = "compiling the search: what this machine has not used yet, up to a minute"
 FEW_PLANS = 12
 """Plans, beside every single device, that a method of few plans has simulated at most."""
 
@@ -37,7 +38,8 @@ FEW_PLANS = 12
 class Watcher:
     """What the caller wants to hear, and its wish to stop. All silent by default.
 
-    Notes are phases to those who do not hear of them apart.
+    Notes are phases to those who do not hear of them apart. ``on_left`` hears what the rest of the work takes, in
+    seconds, whenever that is known better.
     """
 
     on_phase: Callable[[str], None] = lambda _: None
@@ -45,10 +47,11 @@ class Watcher:
     on_step: Callable[[str], None] = lambda _: None
     should_stop: Callable[[], bool] = lambda: False
     on_note: Callable[[str], None] | None = None
+    on_left: Callable[[float], None] = lambda _: None
 
     def note(self, text: str) -> None:
         """Say what is to be read, whatever comes next."""
-        (self.on_note or self.on_phase)(text)
+        (self.on_note or self.on_phase)(in_callers_words(text))
 
 
 @dataclass(eq=False)
@@ -212,15 +215,22 @@ class _Compiling(numba_event.Listener):
 
     def on_start(self, _: numba_event.Event) -> None:
         say, self._say = self._say, lambda _: None
-        say(ONCE)
+        say(COMPILING)
         if self._depth == 0:
             self._begin_s = time.monotonic()
         self._depth += 1
 
     def on_end(self, _: numba_event.Event) -> None:
-        self._depth -= 1
-        if self._depth == 0:
+        self._depth = max(self._depth - 1, 0)  # kernels that there was no time to begin end, too
+        if self._depth == 0 and self._begin_s:
             self.seconds += time.monotonic() - self._begin_s
+
+
+class Compiled(NamedTuple):
+    """What compiling a search has taken, and whether there was time for all of it."""
+
+    seconds: float
+    is_complete: bool
 
 
 def compile_search(
@@ -232,14 +242,13 @@ def compile_search(
     takes_order: bool,
     say: Callable[[str], None],
     once: Callable[[], object] = lambda: None,
-) -> float:
+) -> Compiled:
     """Have the kernels compiled of the placer and of ``evaluate``, which has some plan simulated; then call ``once``.
 
     To simulate a plan takes the interpreter about so many ``steps``.
 
-    What a method of few plans calls on a small problem is interpreted, and not compiled at all. The seconds of
-    compiling, 0 where nothing was compiled. ``say`` hears of it when the first function is. Raises OptionError for a
-    problem that the placer cannot search.
+    What a method of few plans calls on a small problem is interpreted, and not compiled at all. ``say`` hears of it
+    when the first function is compiled. Raises OptionError for a problem that the placer cannot search.
     """
     placer.check(problem)
     graph = problem.units.fine
@@ -249,6 +258,6 @@ def compile_search(
         with compiling(is_short=is_interpreted(placer.num_tried * steps)):
             evaluate()
         with compiling(is_short=is_interpreted(of_lists)):
-            placer.prepare(problem, takes_order=takes_order)
+            is_complete = compiled_in_time(lambda: placer.prepare(problem, takes_order=takes_order))
         once()
-    return listener.seconds
+    return Compiled(listener.seconds, is_complete)

@@ -35,6 +35,9 @@ EXECUTION: dict[ExecutorChoice, Execution] = {
     "work-conserving": Execution.WORK_CONSERVING,
     "cuda": Execution.WORK_CONSERVING,
 }
+ANY_PRECISION = "any"
+"""In place of a precision: settings are tried that lower it below what devices take by default."""
+
 _DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?")
 _UNIT_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -172,7 +175,7 @@ class PlaceOptions(SearchOptions):
     )
     pins: tuple[Pin, ...] = field(default=(), metadata=_metadata(read=parse_pins, recorded=tuple[str, ...]))
     precision: str | None = field(default=None, metadata=_metadata(argument="infer_precision"))
-    """A hint for all devices."""
+    """A hint for all devices; ANY_PRECISION for whichever is fastest and computes what the reference does."""
     candidate_limit_s: float = field(
         default=120.0,
         metadata=_metadata(argument="candidate_limit", read=partial(parse_duration, option="--candidate-limit")),

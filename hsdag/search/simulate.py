@@ -53,17 +53,17 @@ class SimulateResult(Simulated):
                 str(int((run.device == d).sum())),
                 f"{1e3 * run.busy_s[d]:.4g}",
                 f"{100 * run.busy_s[d] / run.makespan_s:.1f}" if run.makespan_s else "-",
-                mebibytes(run.peak_memory_bytes[d]),
-                mebibytes(problem.memory_bytes[d]) if np.isfinite(problem.memory_bytes[d]) else "-",
+                megabytes(run.peak_memory_bytes[d]),
+                megabytes(problem.memory_bytes[d]) if np.isfinite(problem.memory_bytes[d]) else "-",
             ]
             for d, name in enumerate(problem.device_names)
         ]
-        return ["device", "ops", "busy ms", "busy %", "peak MiB", "memory MiB"], cells
+        return ["device", "ops", "busy ms", "busy %", "peak MB", "memory MB"], cells
 
     def sentence(self) -> str:
         """The value, and what is sent."""
         value = f"{self.objective.label} {self.objective.text(self.value)}"
-        return f"Simulated {value}; {self.run.num_transfers} transfers, {mebibytes(self.run.transfer_bytes)} MiB"
+        return f"Simulated {value}; {self.run.num_transfers} transfers, {megabytes(self.run.transfer_bytes)} MB"
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -71,9 +71,9 @@ class SimulateResult(Simulated):
         return (f"SIMULATED {self.problem.name}. {self.sentence()}",)
 
 
-def mebibytes(size_bytes: float) -> str:
-    """Bytes as MiB with four digits."""
-    return f"{size_bytes / 2**20:.4g}"
+def megabytes(size_bytes: float) -> str:
+    """Bytes as millions of them with four digits."""
+    return f"{size_bytes / 1e6:.4g}"
 
 
 def simulate_placement(

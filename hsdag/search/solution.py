@@ -87,6 +87,8 @@ class SolveResult(Simulated):
     status: Status
     value: float | None
     best_after_s: float
+    curve: tuple[tuple[float, float], ...]
+    """Seconds into the search, and the best value from then on."""
     bound: InMemory[Bound]
     lower_bound: float
     """What no plan is below."""
@@ -145,7 +147,7 @@ class SolveResult(Simulated):
     def sentence(self) -> str:
         """What was found, and what is proven of it."""
         text = self.objective.text
-        bound = f"lower bound {text(self.lower_bound)} by {self.bound.argument}"
+        bound = f"{self.objective.bound_name} {text(self.lower_bound)} by {self.bound.argument}"
         if self.value is None or self.gap is None:
             return f"No placement; {bound}"
         return f"Simulated {self.objective.label} {text(self.value)}; {bound}, gap {100 * self.gap:.4g}%"

@@ -89,7 +89,7 @@ class _Search:
             takes_order=self._evaluator.takes_order,
             say=watcher.on_phase,
             once=lambda: self._compute_bound(placer.num_tried),
-        )
+        ).seconds
         self._driver = Driver(
             placer,
             self._units,
@@ -231,6 +231,7 @@ class _Search:
             elapsed_s=time.monotonic() - self._begin,
             interrupted=self._watcher.should_stop(),
             best_after_s=0.0 if found is None else found.elapsed_s,
+            curve=tuple((each.elapsed_s, each.score.value) for each in self._driver.recorder.improvements),
         )
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -23,6 +24,8 @@ EXCHANGE_S, PATIENCE_S = 0.25, 5.0
 """How often findings are exchanged, and how long a job may take to end once nobody needs it."""
 START_LIMIT_S = 120.0
 """Within which a worker has to start."""
+HOME = Path(__file__).parents[2]
+"""The folder of this hsdag. Workers look for modules in the folder that is the current one when Ray begins."""
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -111,7 +114,8 @@ def connect(address: str) -> list[Host]:
     reason = "it has no processors"
     for _ in range(3):
         try:
-            ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
+            with contextlib.chdir(HOME):
+                ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
             break
         except Exception as error:  # noqa: BLE001 - whatever Ray raises, the user is told
             reason = _line(error)

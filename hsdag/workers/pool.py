@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +14,8 @@ from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from hsdag.ir.errors import ExecutionError, HsdagError, OptionError
-from hsdag.ir.processes import CandidateFailed, Channel, Request, WorkerClient, main
+from hsdag.ir.errors import ExecutionError, HsdagError, OptionError, install_extra
+from hsdag.ir.processes import CandidateFailed, Channel, Request, WorkerClient, main, python_command
 from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
 from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.plan import Plan
@@ -64,7 +63,7 @@ class HostLost(JobLost):
 MOST_LOSSES = 3
 """Workers that one job may cost; it is then taken to be what ends them."""
 LOOK_EVERY_S = 0.1
-WORKER = (sys.executable, "-c", "from hsdag.workers.pool import compute_jobs; compute_jobs()")
+WORKER = python_command("from hsdag.workers.pool import compute_jobs; compute_jobs()")
 
 
 class Host(ABC):
@@ -250,4 +249,4 @@ def check_workers(workers: str) -> None:
     if re.fullmatch(r"local(:[1-9][0-9]{0,2})?|ray(://[^/\s]+:[0-9]{1,9})?", workers) is None:
         raise OptionError(f"--workers {workers[:99]!r} is none of local:N with N up to 999, ray or ray://HOST:PORT")
     if workers.startswith("ray") and find_spec("ray") is None:
-        raise OptionError("--workers ray needs Ray: pip install hsdag[ray]")
+        raise OptionError(f"--workers ray needs Ray; {install_extra('ray')}")

@@ -21,6 +21,9 @@ FILE = re.compile(r"\b(?:hsdag|benchmarks|tests|docs)/[\w./]+\.(?:py|md|cpp|toml
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 COMMAND = re.compile(r"\bhsdag (?:--\w+ \S+ )?([a-z]+(?: (?:list|build)(?= ))?)((?: (?!hsdag )[^\n`|]*)?)")
 
+GROUPS = {PLUG_INS, "hsdag.objectives", "hsdag.exports", "hsdag.commands"}
+"""Groups of entry points, which are named like modules."""
+
 
 @pytest.fixture(params=PAGES, ids=lambda path: path.name)
 def text(request: pytest.FixtureRequest) -> str:
@@ -41,7 +44,7 @@ def options() -> dict[str, set[str]]:
 
 
 def test_modules_and_their_names_exist(text: str) -> None:
-    names = set(MODULE.findall(text)) - {PLUG_INS}  # which is a group of entry points
+    names = set(MODULE.findall(text)) - GROUPS
     for module, inside, beside in IMPORT.findall(text):
         names |= {
             f"{module}.{name.split()[0]}" for name in (inside or beside).partition("#")[0].split(",") if name.strip()
@@ -63,7 +66,7 @@ def test_files_and_options_exist(text: str) -> None:
     assert not [name for name in FILE.findall(text) if "NAME" not in name and not (ROOT / name).exists()]
     known = {flag for flags in options().values() for flag in flags}
     benchmarks = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py"))
-    of_hsdag = re.sub(r"\b(pip install|ray start)\b[^\n`]*", "", text)
+    of_hsdag = re.sub(r"\b(pip install|ray start|docker run)\b[^\n`]*", "", text)
     of_hsdag = re.sub(r"^\| `-[^|]*\|", "", of_hsdag, flags=re.MULTILINE)  # the options of benchmark_app
     assert not [o for o in OPTION.findall(of_hsdag) if o not in known and not re.search(rf"{o}\b", benchmarks)]
     for name, rest in COMMAND.findall(text):

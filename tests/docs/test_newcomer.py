@@ -90,14 +90,14 @@ def first_steps(folder: Path) -> None:
     """``make place``, a model, inputs, and ``hsdag place``."""
     clone(folder)
     newcomer = Newcomer(folder)
-    answer, _ = newcomer.done(f"make place PYTHON={sys.executable} BUDGET=15s")
+    answer, _ = newcomer.done(f"make place PYTHON={sys.executable} BUDGET=10s")
     assert "\nRun " in answer
     assert "\nThe placement is in artifacts/resnet50.placement.json" in answer
     assert (folder / "hsdag" / "__pycache__").is_dir(), "it was not the clone that ran"
     own_model(folder / "own.onnx")
     np.savez(folder / "inputs.npz", images=IMAGES)
     np.save(folder / "images.npy", IMAGES)
-    answer, _ = newcomer.done("hsdag place own.onnx --partition-cpu 2 --budget 15s")
+    answer, _ = newcomer.done("hsdag place own.onnx --partition-cpu 2 --budget 6s")
     assert answer.startswith("Run ")
     assert "\nNext: hsdag " in answer
 
@@ -116,9 +116,11 @@ def expected(newcomer: Newcomer) -> NDArray[np.float32]:
 
 
 def test_the_answer_runs_in_python_is_explained_and_reported(newcomer: Newcomer, expected: NDArray[np.float32]) -> None:
-    newcomer.done("hsdag export own.placement.json --format python --model own.onnx -o run.py")
-    assert "latency_s: " in newcomer.done("python run.py")[0]
-    newcomer.done("python run.py --input inputs.npz --output outputs.npz")
+    if shutil.which("g++") is None or not (OPENVINO / "include").exists():
+        pytest.skip("no C++ compiler, or an OpenVINO without headers")
+    newcomer.done("hsdag export own.placement.json --format openvino --model own.onnx -o placed")
+    assert "latency_s: " in newcomer.done("python placed/run.py")[0]
+    newcomer.done("python placed/run.py --input inputs.npz --output outputs.npz")
     np.testing.assert_allclose(np.load(newcomer.folder / "outputs.npz")["scores"], expected, rtol=0.05, atol=0.02)
     assert newcomer.done("hsdag explain own.placement.json")[0].startswith("Run ")
     newcomer.done("hsdag report own.placement.run -o report.html")
@@ -129,18 +131,20 @@ def test_an_answer_on_one_device_is_deployed_in_cpp(newcomer: Newcomer, expected
     if shutil.which("g++") is None or not (OPENVINO / "include").exists():
         pytest.skip("no C++ compiler, or an OpenVINO without headers")
     newcomer.done("hsdag place own.onnx --devices CPU -o whole.json")
-    newcomer.done("hsdag export whole.json --format cpp --model own.onnx -o run.cpp")
+    newcomer.done("hsdag export whole.json --format openvino --model own.onnx -o whole")
     library, include = next((OPENVINO / "libs").glob("libopenvino.so.*")), OPENVINO / "include"
-    flags = f"-std=c++17 run.cpp -I{include} {library} -Wl,-rpath,{library.parent} -o run"
+    flags = f"-std=c++17 whole/main.cpp -I{include} {library} -Wl,-rpath,{library.parent} -o run"
     subprocess.run(["g++", *flags.split()], cwd=newcomer.folder, check=True, timeout=200)
-    subprocess.run(["./run", "run.xml", "images=images.npy", "--output", "."], cwd=newcomer.folder, check=True)
-    np.testing.assert_allclose(np.load(newcomer.folder / "scores.npy"), expected, rtol=0.05, atol=0.02)
+    IMAGES.tofile(newcomer.folder / "images.bin")
+    subprocess.run(["./run", "whole", "images=images.bin"], cwd=newcomer.folder, check=True)
+    found = np.fromfile(newcomer.folder / "scores.bin", np.float32)
+    np.testing.assert_allclose(found, expected.ravel(), rtol=0.05, atol=0.02)
 
 
 def test_a_search_that_was_killed_goes_on(newcomer: Newcomer) -> None:
     command, run = "hsdag place own.onnx --partition-cpu 2 -o killed.json --budget", newcomer.folder / "killed.run"
     events = run / "events.jsonl"
-    with newcomer.starts(f"{command} 120s") as process:
+    with newcomer.starts(f"{command} 60s") as process:
         until_s = time.monotonic() + 120
         while time.monotonic() < until_s and (not events.is_file() or events.read_bytes().count(b"\n") < 3):
             time.sleep(0.05)
@@ -148,7 +152,7 @@ def test_a_search_that_was_killed_goes_on(newcomer: Newcomer) -> None:
     before = events.read_text().splitlines()
     assert len(before) >= 2
     assert "raise --budget to go on" in newcomer.done(f"{command} 1s --resume")[1]
-    newcomer.done(f"{command} 15s --resume")
+    newcomer.done(f"{command} 6s --resume")
     assert events.read_text().splitlines()[: len(before) - 1] == before[:-1]
     assert (newcomer.folder / "killed.json").is_file()
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from hsdag import api
 from hsdag.exports.base import export_placement
-from hsdag.exports.parts import PartsManifest
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
@@ -62,7 +61,7 @@ def _read_placement(folder: Path) -> None:
             raise
         return
     placement.to_json()
-    for name in ("json", "csv", "dot", "python"):
+    for name in ("json", "csv", "dot"):
         with suppress(HsdagError):
             export_placement(placement, name, folder / f"exported.{name}")
     placement.devices_of(_graph())
@@ -115,7 +114,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "inputs": lambda folder: make_inputs(_model(), 0, folder / "inputs.npz"),
     "ir": lambda folder: graph_of(load_model(folder / "model.xml")),
     "onnx": lambda folder: graph_of(load_model(folder / "model.onnx")),
-    "parts": PartsManifest.load,
     "placement": _read_placement,
     "platform": _read_platform,
     "policy": _read_policy,

@@ -15,12 +15,14 @@ from openvino import opset13 as op
 
 import hsdag
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import SAYS_FLAGS, in_callers_words
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import CopiedModel
 from hsdag.ir.placement.placement import CopyRecord, ModelRecord
 from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.search.driver import Watcher
 
 FORK = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [(0, 1), (0, 2)], output_bytes=1.0)
 
@@ -114,7 +116,7 @@ def test_results_are_taken_where_files_are(model: ov.Model, tmp_path: Path) -> N
         run_folder=tmp_path / "run",
     )  # fmt: skip
     assert {row.name for row in found.rows} >= {"CPU", "CPU_0", "CPU_1"}
-    assert (str(found)[:20], len(repr(found)) < 400, found.model_path) == ("Run the model on CPU", True, None)
+    assert (str(found)[:20], len(repr(found)) < 400, found.model_path) == ("Run the whole model ", True, None)
     assert f"The search is in {tmp_path / 'run'}." in found.lines
     assert "--budget 8" in (tmp_path / "run" / "options").read_text()
     assert hsdag.explain(found).model == "small"
@@ -156,3 +158,21 @@ def test_a_profile_is_measured_of_named_devices(model: ov.Model, tmp_path: Path)
     ov.save_model(model, tmp_path / "m.xml")
     assert [each.name for each in hsdag.profile(tmp_path / "m.xml", "CPU").devices] == ["CPU"]
     assert "CPU" in [each.name for each in hsdag.devices().openvino]
+
+
+def test_notes_and_sentences_name_parameters_and_leave_commands_as_they_are_typed() -> None:
+    said = in_callers_words("raise --budget, or --pin; hsdag place m.xml --partition-cpu 2")
+    assert said == "raise budget, or pins; hsdag place m.xml --partition-cpu 2"
+    notes = list[str]()
+    Watcher(on_note=notes.append).note("--fresh measures it again")
+    assert notes == ["fresh measures it again"]
+
+
+def test_reasons_in_results_name_parameters_and_on_the_command_line_options() -> None:
+    given: dict[str, Any] = {"versus": "CPU", "scenarios": [], "rows": [], "failures": {"GPU": "raise --memory"}}
+    result = hsdag.BenchResult(**given, in_flight_failures={"A": "too short a --partition-cpu"})
+    assert result.failures == {"GPU": "raise memory"}
+    assert result.in_flight_failures == {"A": "too short a partition_cpu"}
+    token = SAYS_FLAGS.set(True)
+    assert hsdag.BenchResult(**given, in_flight_failures={}).failures == {"GPU": "raise --memory"}
+    SAYS_FLAGS.reset(token)

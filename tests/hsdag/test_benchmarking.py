@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
 
 import hsdag
-from hsdag.benchmarking import Tuning, split_targets
+from hsdag.benchmarking import Tuning, _beside, split_targets
 from hsdag.cli.app import run
-from hsdag.ir.device import parse_devices
+from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.placement.placement import SpeedupRecord
 from tests.placements import by_hand
 
 PARTS = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1],C=CPU[INFERENCE_NUM_THREADS=2]"
@@ -60,3 +63,38 @@ def test_with_a_time_too_the_longer_of_both_ends_it() -> None:
     protocol = Tuning(iterations=20).protocol(5.0)
     assert (protocol.limit_s, protocol.min_rounds, protocol.max_rounds) == (5.0, 10, 100_000)
     assert Tuning().protocol(5.0).turn_runs is None
+
+
+def test_a_placement_under_other_settings_is_measured_beside_the_device_as_openvino_sets_it_up(
+    tiny_resnet: Path,
+) -> None:
+    graph = read_graph(tiny_resnet)
+    single = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    found = hsdag.bench(tiny_resnet, {"mine": by_hand(graph, [single], ["CPU"] * graph.num_ops)}, time="1s")
+    assert (found.versus, {row.name for row in found.rows}) == ("CPU_default", {"CPU_default", "mine"})
+
+
+def test_devices_and_a_target_may_come_in_one_list() -> None:
+    specs, targets = split_targets(["CPU,AUTO:CPU,GPU"], or_cpu=False)
+    assert ([spec.name for spec in specs], targets) == (["CPU"], ("AUTO:CPU,GPU",))
+
+
+def test_a_split_is_measured_beside_the_best_single_device_and_the_whole_one_unless_devices_are_named() -> None:
+    graph = graph_from_edges(["Parameter", "Relu", "Result"], [(0, 1), (1, 2)])
+    split = by_hand(graph, parse_devices(f"{PARTS},CPU"), ["A", "B", "B"])
+    known = split.model_copy(update={"speedup": SpeedupRecord(versus="B", ratio=1.2, ci95=(1.1, 1.3))})
+    alone = by_hand(graph, parse_devices(f"{PARTS},CPU"), ["A", "A", "A"])
+    assert [spec.name for spec in _beside([split])] == ["A", "B", "CPU"]
+    assert [spec.name for spec in _beside([known, alone])] == ["B", "CPU"]
+    assert not _beside([alone])
+
+
+@pytest.mark.parametrize(
+    ("flag", "instead"),
+    [("-pc", "hsdag profile"), ("-api", "leave it out"), ("-nstreams", r"CPU\[NUM_STREAMS=VALUE\]"), ("-b", "--shape")],
+)
+def test_options_of_benchmark_app_are_named_with_what_replaces_them(
+    flag: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", "m.xml", flag, "2"]) == 2
+    assert re.search(rf"^hsdag: {flag} is an option of benchmark_app; .*{instead}", capsys.readouterr().err)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 from hsdag.comparing import Comparison, Row, Trial, compare, problem_called
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
@@ -67,6 +69,57 @@ def test_a_row_has_the_mean_its_interval_and_the_gap_to_the_largest_bound() -> N
     assert row.ci95_s == pytest.approx(quantile * np.std(values, ddof=1) / np.sqrt(3))
     assert (row.gap, row.elapsed_s, row.evaluations) == (0.5, 2.0, 10.0)
     assert Row.of("a", runs[:2], 2.5).ci95_s is None
+
+
+def test_methods_are_paired_by_seed_and_the_intervals_of_all_pairs_hold_together(problem: ScheduleProblem) -> None:
+    values = {"heft": [2.0, 2.5, 3.0, 2.2], "random": [4.0, 4.5, 6.5, 4.1], "ea": [3.0, 3.1, 3.9, 3.0]}
+    runs = [
+        Trial(method=method, seed=seed, value_s=value, elapsed_s=1.0)
+        for method, own in values.items()
+        for seed, value in reversed(list(enumerate(own)))
+    ]
+    lost = Trial(method="heft", seed=4, elapsed_s=1.0, failure="out of memory")  # its partners do not count
+    setup = compared(problem, "heft", "random", "ea", seeds=1).setup
+    found = Comparison(setup=setup, runs=(*runs, lost, Trial(method="ea", seed=4, value_s=9.0, elapsed_s=1.0)))
+    assert [(pair.method, pair.versus) for pair in found.pairs] == [
+        ("heft", "ea"), ("heft", "random"), ("ea", "random"),
+    ]  # fmt: skip
+    logs = {method: np.log(own) for method, own in values.items()}
+    for pair in found.pairs:
+        test = ttest_rel(logs[pair.versus], logs[pair.method])
+        within = test.confidence_interval(1 - 0.05 / 3)
+        assert pair.seeds == 4
+        assert pair.ratio == pytest.approx(np.exp((logs[pair.versus] - logs[pair.method]).mean()))
+        assert pair.ci95 == pytest.approx(np.exp([within.low, within.high]))
+    columns, cells = found.table()
+    times = [row[columns.index("times heft")] for row in cells]
+    assert times[0] == "-"
+    assert times[2].startswith(f"{found.pairs[1].ratio:.3f} (")
+
+
+def test_the_csv_file_has_a_line_for_each_run_and_its_curve(problem: ScheduleProblem, tmp_path: Path) -> None:
+    found = compared(problem, "heft", "random", seeds=2)
+    curve = [(0.0, 9.0), (5.9, 8.0), (60.0, 7.0), (61.0, 6.0)]
+    first = found.runs[0].model_copy(update={"curve": curve, "value_s": 6.0})
+    path = tmp_path / "comparison.csv"
+    found.model_copy(update={"runs": (first, *found.runs[1:])}).save(path)
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["method"], int(line["seed"])) for line in lines] == [(run.method, run.seed) for run in found.runs]
+    by = {name: float(value) for name, value in lines[0].items() if name.startswith("best_s_by_")}
+    assert by["best_s_by_6s"] == 8.0  # the budget is 600 s
+    assert by["best_s_by_30s"] == 8.0
+    assert by["best_s_by_60s"] == 7.0
+    assert by["best_s_by_600s"] == float(lines[0]["value_s"]) == 6.0
+
+
+def test_a_run_has_its_curve_which_falls_to_its_value(problem: ScheduleProblem) -> None:
+    for run in compared(problem, "random", most=200).runs:
+        seconds, values = zip(*run.curve, strict=True)
+        assert list(seconds) == sorted(seconds)
+        assert list(values) == sorted(set(values), reverse=True)
+        assert (values[-1], seconds[-1]) == (run.value_s, run.best_after_s)
+        assert len(values) > 1
 
 
 def test_an_interrupted_comparison_goes_on_to_what_it_would_have_been(problem: ScheduleProblem, tmp_path: Path) -> None:

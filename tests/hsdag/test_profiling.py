@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
 
 from hsdag.cli.app import run
@@ -14,6 +15,7 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.placement.placement import Placement
+from hsdag.models import build_model
 from hsdag.profiling import heaviest_ops
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.problem_file import read_problem
@@ -23,6 +25,7 @@ from tests.hsdag.commands import answer
 from tests.placements import halves
 
 
+@pytest.mark.slow
 def test_the_costs_are_a_problem_file_of_the_models_own_ops_that_says_how_much_devices_slow_each_other_down(
     tiny_resnet: Path, tmp_path: Path
 ) -> None:
@@ -35,6 +38,16 @@ def test_the_costs_are_a_problem_file_of_the_models_own_ops_that_says_how_much_d
     assert problem.slowdown is not None
     assert problem.slowdown.shape == (2, 2)
     assert problem.slowdown.min() >= 1.0
+
+
+@pytest.mark.slow
+def test_a_language_model_in_half_precision_is_profiled_in_one_thread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ov.save_model(build_model("tiny_stateful_llama_fp16"), tmp_path / "llama.xml")
+    given = ("--devices", "ONE=CPU[INFERENCE_NUM_THREADS=1]", "--tokens", "8", "-o", tmp_path / "costs.json")
+    answer(capsys, "profile", tmp_path / "llama.xml", *given)
+    assert read_problem(tmp_path / "costs.json").device_names == ("ONE",)
 
 
 def test_a_platform_that_is_not_here_gives_costs_that_say_they_are_not_measured(

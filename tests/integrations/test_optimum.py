@@ -22,7 +22,7 @@ AFTER_LAYER_0 = "__module.model.layers.0/aten::add/Add_1"
 def language_model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A Llama of two layers as optimum-intel exports it."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    pytest.importorskip("optimum.intel", reason="needs optimum-intel: pip install 'hsdag[optimum]'")
+    pytest.importorskip("optimum.intel", reason="needs optimum-intel: pip install -e '.[optimum]'")
     from optimum.intel import OVModelForCausalLM
     from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -9,7 +9,6 @@ import openvino as ov
 import pytest
 from openvino import opset15
 
-from hsdag.diagnosis import examination
 from hsdag.diagnosis.examination import Examination, examine
 from hsdag.diagnosis.findings import Severity
 from hsdag.models import save_model_files
@@ -18,9 +17,7 @@ from hsdag.models import save_model_files
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Examination:
     path = save_model_files("tiny_resnet", tmp_path_factory.mktemp("zoo") / "tiny_resnet.xml")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(examination, "PAIR_S", 0.0)
-        return examine(path, "GPU.0,GPU.1", budget=300.0)
+    return examine(path, "GPU.0,GPU.1", budget=300.0)
 
 
 def test_a_gpu_tells_its_driver_memory_and_precision(found: Examination) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, padded
 from hsdag.ir.graph.flops import Shape, op_flops
 from hsdag.ir.graph.reader import Shapes, load_model
+from hsdag.ir.graph.state import DRAWING_TYPES
 
 ATTRIBUTE_TYPES = frozenset(
     "MatMul MaxPool AvgPool LSTMCell LSTMSequence GRUCell GRUSequence RNNCell RNNSequence ReadValue Assign".split()
@@ -142,9 +143,34 @@ def _graph_of(model: ov.Model) -> ComputationGraph:
         edge_bytes=edge_bytes,
         topological_order=np.arange(len(nodes), dtype=np.int64),
         variables=tuple(variables),
+        is_function=np.asarray([is_function(node) for node in nodes]),
         is_dynamic=np.asarray([any(port.get_partial_shape().is_dynamic for port in ports) for ports in outputs]),
         canonical_names=canonical_names(types, Csr.build(len(nodes), dst, src), roots),
     )
+
+
+def is_function(node: ov.Node) -> bool:
+    """Whether what an op reads decides what it gives, as far as it is known.
+
+    Random numbers are drawn anew at every inference, in bodies too. What ops outside OpenVINO's opsets do is unknown.
+    State is no matter here: ReadValue and Assign are told by their variable.
+    """
+    return all(str(each.get_type_info().version_id).startswith("opset") for each in _all_in(node)) and not draws(node)
+
+
+def draws(node: ov.Node) -> list[ov.Node]:
+    """The ops that draw random numbers: an op itself, or those in its bodies."""
+    return [each for each in _all_in(node) if each.get_type_name() in DRAWING_TYPES]
+
+
+def _all_in(node: Any) -> Iterator[Any]:
+    """An op, and all those in its bodies."""
+    yield node
+    kind = node.get_type_name()
+    bodies = [node.get_function(0), node.get_function(1)] if kind == "If" else []
+    for body in [node.get_function()] if kind in ("Loop", "TensorIterator") else bodies:
+        for inner in body.get_ops():
+            yield from _all_in(inner)
 
 
 def fingerprint(graph: ComputationGraph) -> str:

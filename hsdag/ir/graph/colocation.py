@@ -21,12 +21,13 @@ from hsdag.ir.graph.state import (
     SHAPE_OF_TYPES,
     STATE_TYPES,
     carried_by_repeated,
+    computed_once,
     repeated_ops,
     tied_by_state,
 )
 
-NEVER_FLOATING_TYPES = STATE_TYPES | {"Result", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
-"""Ops that are not copied even if all they read is constant: they hold state, draw random numbers, or have a body."""
+NEVER_FLOATING_TYPES = STATE_TYPES | {"Result", "If", "Loop", "TensorIterator"}
+"""Ops that are not copied even if all they read is constant: they hold state, or have a body."""
 QUANTISING_TYPES = frozenset({"FakeQuantize", "FakeConvert"})
 QUANTISED = frozenset("i8 u8 i4 u4 i2 u2 u1 u3 u6 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0".split())
 HALF = frozenset({"f16", "bf16"})
@@ -75,10 +76,9 @@ def colocate(graph: ComputationGraph) -> Colocation:
     edge_kept = ~floating[graph.edge_src]
     ops = np.arange(graph.num_ops, dtype=np.int64)
     tied = np.asarray(tied_by_state(graph, floating), dtype=np.int64).reshape(-1, 2)
-    by_repeated = carried_by_repeated(graph, repeated, known)
-    src, dst = (
-        np.append(of[edge_kept], more) for of, more in zip((graph.edge_src, graph.edge_dst), by_repeated, strict=True)
-    )
+    carried, carried_to = carried_by_repeated(graph, repeated, known)
+    src = np.append(graph.edge_src[edge_kept], graph.edge_src[carried])
+    dst = np.append(graph.edge_dst[edge_kept], carried_to)
     rank = graph.position
     if len(tied):
         on_data = np.asarray(graph.op_types)[src] != "Parameter"
@@ -120,12 +120,13 @@ def known_ops(graph: ComputationGraph) -> BoolArray:
     types = graph.op_types
     indptr, indices = graph.predecessors.indptr.tolist(), graph.predecessors.indices.tolist()
     floating = [False] * graph.num_ops
+    once = computed_once(graph).tolist()
     for v in graph.topological_order.tolist():
         if types[v] == "Constant":
             floating[v] = True
         elif types[v] in SHAPE_OF_TYPES:
             floating[v] = graph.is_dynamic is None or not graph.is_dynamic[indices[indptr[v]]]
-        elif indptr[v] < indptr[v + 1] and types[v] not in NEVER_FLOATING_TYPES:
+        elif indptr[v] < indptr[v + 1] and types[v] not in NEVER_FLOATING_TYPES and not once[v]:
             floating[v] = all(floating[u] for u in indices[indptr[v] : indptr[v + 1]])
     return np.asarray(floating, dtype=np.bool_) & (np.diff(graph.successors.indptr) > 0)
 

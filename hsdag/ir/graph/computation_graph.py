@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,6 +79,7 @@ class ComputationGraph:
     topological_order: IntArray  # [N] op indices, producers first
     variables: tuple[str, ...]  # [N] variable id of ReadValue and Assign, else ""
     is_dynamic: BoolArray | None = None  # [N] whether a size of an output depends on the data; None: none does
+    is_function: BoolArray | None = None  # [N] whether what is read decides what is given; None: by the op types alone
     canonical_names: tuple[str, ...] = ()  # [N] the same at every read of the model; by default the op names
 
     def __post_init__(self) -> None:
@@ -195,6 +197,41 @@ def graph_from_edges(
         edge_bytes=size_array[src],
         topological_order=topological_order(n, src, dst),
         variables=("",) * n,
+    )
+
+
+def from_networkx(graph: Any, name: str = "graph") -> ComputationGraph:
+    """Return a graph from a directed acyclic ``networkx.DiGraph``: a node is an op, named as the text of its key.
+
+    Attributes of nodes, all optional: ``op_type`` ("Op" by default), ``shape`` (``(1,)``), ``output_bytes`` (four for
+    each element of the shape), ``weight_bytes`` (0), ``flops`` (0). An attribute ``bytes`` of an edge says what is sent
+    along it, by default the output of its source. Raises ValueError for a graph that has a cycle or is not directed,
+    and for two nodes of one name.
+
+    Example: ``from_networkx(networkx.DiGraph([("a", "b")])).op_names`` is ``("a", "b")``.
+    """
+    if not graph.is_directed():
+        raise ValueError("the graph has to be directed: its edges go from an op to those that read its result")
+    names = [str(node) for node in graph.nodes]
+    if len({*names}) < len(names):
+        raise ValueError("two nodes have the same name as text")
+    index = {node: v for v, node in enumerate(graph.nodes)}
+    nodes = list(graph.nodes.values())
+    sizes = [each.get("output_bytes", 4 * int(np.prod(each.get("shape", (1,)), dtype=np.int64))) for each in nodes]
+    sent = list(graph.edges(data="bytes"))
+    made = graph_from_edges(
+        [str(each.get("op_type", "Op")) for each in nodes],
+        [(index[u], index[v]) for u, v, _ in sent],
+        name=name,
+        op_names=names,
+        shapes=[tuple(each.get("shape", (1,))) for each in nodes],
+        output_bytes=sizes,
+        flops=[float(each.get("flops", 0.0)) for each in nodes],
+    )
+    return replace(
+        made,
+        weight_bytes=np.array([each.get("weight_bytes", 0) for each in nodes], dtype=np.int64),
+        edge_bytes=np.array([sizes[index[u]] if size is None else size for u, _, size in sent], dtype=np.int64),
     )
 
 

@@ -43,6 +43,7 @@ class GraphRecord(BaseModel):
     edge_bytes: list[_Count]
     topological_order: list[_Count]
     is_dynamic: list[bool] | None = None
+    is_function: list[bool] | None = None
 
 
 def write_graph_file(graph: ComputationGraph, path: Path) -> None:
@@ -58,7 +59,7 @@ def read_graph_file(path: Path) -> ComputationGraph:
     record = parse_record(GraphRecord, read_text(path), str(path))
     columns: dict[str, Any] = dict(record.model_dump(exclude={"format", "version"}))
     columns["shapes"], columns["ranks"] = padded(record.shapes)
-    types = {"flops": np.float64, "is_dynamic": np.bool_}
+    types = {"flops": np.float64, "is_dynamic": np.bool_, "is_function": np.bool_}
     arrays: dict[str, Any] = {k: np.array(v, types.get(k, np.int64)) for k, v in columns.items() if type(v) is list}
     try:
         return ComputationGraph(**columns | arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tempfile
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import openvino as ov
+from openvino.frontend import FrontEndManager
 
 from hsdag.ir.errors import ModelError, OptionError, last_line
+from hsdag.ir.files import MODEL_SUFFIXES, new_files
 from hsdag.ir.graph.model_guard import GUARD
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -26,10 +29,18 @@ LIKELY_TOKENS = "128,1+1024"
 TOKEN_INPUTS = ("input_ids", "attention_mask", "position_ids", "beam_idx")
 """Inputs of a language model, of which ``--tokens`` gives the shapes."""
 
+EMBEDDED_INPUT = "inputs_embeds"
+"""What a language model reads in place of ``input_ids`` where it is given more than text: a vector for each token."""
+
+CHAT_TOKENS = "1024,1+1024@256"
+"""What a network that generates is placed for where nobody says: a long prompt, and an answer of 256 tokens."""
+
+NETWORKS = ("openvino_model.xml", "openvino_language_model.xml", "openvino_decoder_model.xml")
+"""Of a folder as optimum-intel and model hubs have it: the network that generates, or the only one."""
+
 NO_CONVERTER = "Please check that model format"
 """In what OpenVINO says of a file that no converter takes."""
 
-MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
 SAVED_MODEL = "saved_model.pb"
 """What a folder that is a model holds: TensorFlow's SavedModel."""
 
@@ -38,6 +49,9 @@ EXTENSIONS_VARIABLE = "HSDAG_EXTENSIONS"
 
 _FAILED_NODE = re.compile(r"ONNX node '<Node\((?P<type>.*?)\): (?P<output>.*?)>'.*\n(?:.+\n)*?(?P<why>.+)\n\s*\n")
 """What a front end says of a node, and in the last line of the paragraph of why it cannot be converted."""
+
+_UNKNOWN_OPS = re.compile(r"No conversion rule found for operations: (.*)|Cannot create (\S+) layer")
+"""What OpenVINO says of ops that it cannot read."""
 
 _DATA_TAG = re.compile(rb"<data\s[^>]*>")
 _OFFSET = re.compile(rb'\soffset="(\d{1,99})"')
@@ -51,8 +65,39 @@ def model_file(source: Any, model: ov.Model, stack: ExitStack) -> Path:
         return Path(source)
     folder = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # a mapped file may have to stay
     path = Path(stack.enter_context(folder)) / "model.xml"
-    ov.serialize(model, path)
+    save_ir(model, path, GIVE_THE_FILE)
     return path
+
+
+GIVE_THE_FILE = "give the file that the model comes from, which other processes can read"
+EXPORT_OTHERWISE = "use --format json, and hsdag.compile_model(MODEL, PLACEMENT) with the file that it comes from"
+"""What to do about models that cannot be saved."""
+
+
+def save_ir(model: ov.Model, path: Path, advice: str) -> None:
+    """Write PATH.xml and PATH.bin, and see that OpenVINO reads them.
+
+    Raises ModelError with ``advice`` where it does not. It writes ops that a front end makes and no opset has, such as
+    GroupQueryAttention of ONNX, and constants of no type, and knows neither when it reads.
+    """
+    ov.save_model(model, path, compress_to_fp16=False)
+    try:
+        _core().read_model(path)
+    except RuntimeError as error:
+        unknown = _UNKNOWN_OPS.search(str(error))
+        what = "it" if unknown is None else f"its {unknown[1] or unknown[2]}"
+        name = model.get_friendly_name()
+        raise ModelError(f"model {name!r} cannot be saved, as OpenVINO does not read {what} again: {advice}") from error
+
+
+def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
+    """Write ``xml_path`` and the .bin beside it, both or none.
+
+    Raises OutputError, and ModelError where OpenVINO would not read them.
+    """
+    with new_files(xml_path) as folder:
+        save_ir(model, folder / xml_path.name, EXPORT_OTHERWISE)
+    return [xml_path, xml_path.with_suffix(".bin")]
 
 
 def load_model(
@@ -75,18 +120,35 @@ def load_model(
     from a front end may lack it, and a placement has to fit all three.
 
     Raises ModelError when the file is missing, is not a model, is truncated, has a weights file of another
-    size, or has dynamic inputs that are not fixed.
+    size, has dynamic inputs that are not fixed, or reshapes a tensor to another number of elements.
     """
     if isinstance(source, ov.Model):
         model = source
     elif isinstance(source, str | Path):
-        model = read_model_file(Path(source), shapes, spare, guarded=guarded).clone()
-        model.set_friendly_name(Path(source).stem)  # front ends give all models the same one
+        model = read_model_file(network_in(Path(source)), shapes, spare, guarded=guarded).clone()
+        model.set_friendly_name(name_of_model(Path(source)))  # front ends give all models the same one
     else:
         model = _converted(source, example_input).clone()
         spare = {**_shapes_of(example_input, model), **(spare or {})}
     fix_shapes(model, shapes or {}, spare, dynamic=dynamic)
+    _check_reshapes(model)
     return model
+
+
+def _check_reshapes(model: ov.Model) -> None:
+    """Raise ModelError where a Reshape has another number of elements than what it reads.
+
+    OpenVINO refuses that only of patterns without a zero, and writes beyond the end of a tensor otherwise (2026.4.1).
+    """
+    for node in model.get_ops():
+        if node.get_type_name() != "Reshape":
+            continue
+        given, made = node.get_input_partial_shape(0), node.get_output_partial_shape(0)
+        if given.is_static and made.is_static and math.prod(given.to_shape()) != math.prod(made.to_shape()):
+            raise ModelError(
+                f"{node.get_friendly_name()!r} reshapes {list(given.to_shape())} to {list(made.to_shape())}, another "
+                "number of elements, and OpenVINO would write beyond the end of a tensor: correct its pattern"
+            )
 
 
 def _shapes_of(example: Any, model: ov.Model) -> dict[str, tuple[int, ...]]:
@@ -98,12 +160,29 @@ def _shapes_of(example: Any, model: ov.Model) -> dict[str, tuple[int, ...]]:
     return {input_name(port): tuple(each.shape) for port, each in zip(model.inputs, tensors, strict=True)}
 
 
+def network_in(path: Path) -> Path:
+    """The network of a folder with tokenizer and configuration beside it; any other path as it is."""
+    return next((path / name for name in NETWORKS if (path / name).is_file()), path)
+
+
+def name_of_model(path: Path) -> str:
+    """What a model is called that lies in a file, or a folder."""
+    return path.resolve().name if path.is_dir() else path.stem
+
+
+def is_generating(model: ov.Model) -> bool:
+    """Whether a network gives logits, and keeps what it has read of the text of each beam."""
+    inputs, outputs = ({name for port in ports for name in port.get_names()} for ports in (model.inputs, model.outputs))
+    return {"beam_idx", "attention_mask"} <= inputs and "logits" in outputs and bool(model.get_sinks())
+
+
 def check_model_path(path: Path) -> None:
-    """Raise ModelError unless there is a file, or a folder that is a SavedModel."""
+    """Raise ModelError unless there is a file, or a folder that is a SavedModel, or has a network of OpenVINO."""
+    path = network_in(path)
     if not path.exists():
         raise ModelError(f"no such file: {path}; give an OpenVINO IR (.xml), ONNX or other model file")
     if path.is_dir() and not (path / SAVED_MODEL).is_file():
-        raise ModelError(f"{path} is a folder without {SAVED_MODEL}; give the model file inside it")
+        raise ModelError(f"{path} is a folder without {SAVED_MODEL} or {NETWORKS[0]}; give the model file inside it")
 
 
 def _converted(module: Any, example_input: Any) -> ov.Model:
@@ -150,23 +229,26 @@ def read_model_file(
         GUARD.check(path, shapes or {}, spare or {}, {EXTENSIONS_VARIABLE: os.environ.get(EXTENSIONS_VARIABLE, "")})
     elif path.suffix == ".xml":
         _check_ir_files(path)
-    core = _core_with(tuple(filter(None, os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep))))
     try:
-        return core.read_model(path)
+        if path.suffix == ".gguf":  # which a Core does not read (2026.4.1)
+            front_end = FrontEndManager().load_by_framework("gguf")
+            return front_end.convert(front_end.load(str(path)))
+        return _core().read_model(path)
     except (RuntimeError, UnicodeDecodeError) as error:  # messages with names that are no text
         failed = _FAILED_NODE.search(str(error))
         if failed is not None:
             named = f"its {failed['type']} that makes {failed['output']!r}"
             raise ModelError(f"{path}: OpenVINO cannot convert {named}: {failed['why']}") from error
-        unknown = re.search(r"No conversion rule found for operations: (.*)|Cannot create (\S+) layer", str(error))
+        unknown = _UNKNOWN_OPS.search(str(error))
         if unknown is None:
             why = last_line(error)
             why = _why_unread(path) if NO_CONVERTER in why else why
             raise ModelError(f"{path} is not a model that OpenVINO can read: {why}") from error
-        raise ModelError(
-            f"{path} has operations that OpenVINO does not know ({unknown[1] or unknown[2]}): "
-            "name the library that defines them with 'hsdag --extension LIBRARY COMMAND ...'"
-        ) from error
+        library = "name the library that defines them with 'hsdag --extension LIBRARY COMMAND ...'"
+        if path.suffix == ".xml":  # some ops that front ends make are written there, and cannot be read
+            library = f"give the file that it was converted from, or {library}"
+        what = f"operations that OpenVINO does not know ({unknown[1] or unknown[2]})"
+        raise ModelError(f"{path} has {what}: {library}") from error
 
 
 def _why_unread(path: Path) -> str:
@@ -174,6 +256,11 @@ def _why_unread(path: Path) -> str:
     if path.suffix in MODEL_SUFFIXES:
         return "the file is empty" if path.is_file() and not path.stat().st_size else "the file is damaged or cut short"
     return f"expected one of {', '.join(MODEL_SUFFIXES)}, or the folder of a SavedModel"
+
+
+def _core() -> ov.Core:
+    """A Core that knows the operations of the libraries that the environment names."""
+    return _core_with(tuple(filter(None, os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep))))
 
 
 @cache
@@ -282,7 +369,7 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
 def likely_sizes(ports: Sequence[Any]) -> tuple[str, str] | None:
     """The option that gives dynamic inputs sizes that they may have, and its value; None where all are fixed."""
     left = {input_name(port): example_shape(port) for port in ports if port.get_partial_shape().is_dynamic}
-    if TOKEN_INPUTS[0] in left and set(left) <= set(TOKEN_INPUTS):
+    if left.keys() & {TOKEN_INPUTS[0], EMBEDDED_INPUT} and left.keys() <= {*TOKEN_INPUTS, EMBEDDED_INPUT}:
         return "--tokens", LIKELY_TOKENS
     return ("--shape", ",".join(left.values())) if left else None
 

@@ -12,7 +12,7 @@ import openvino as ov
 
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.graph.reader import TOKEN_INPUTS, Shapes, input_name, parse_shapes
+from hsdag.ir.graph.reader import EMBEDDED_INPUT, TOKEN_INPUTS, Shapes, input_name, parse_shapes
 
 OPTION = "--data-shape"
 TOKENS = re.compile(r"(\d+)(?:\+(\d+))?(?:@([^@]+))?")
@@ -46,10 +46,24 @@ class Scenario:
         return Scenario(inferences, _weight(weight, f"{OPTION} {text!r}") if at else 1.0)
 
     @property
+    def _option(self) -> str:
+        """What the user gave."""
+        return OPTION if self.tokens is None else f"--tokens {self.tokens}"
+
+    @property
     def text(self) -> str:
         """The scenario as ``parse`` reads it."""
         shown = ">".join(_shown(shapes) for shapes in self.inferences)
         return shown if self.weight == 1.0 else f"{shown}@{self.weight:.17g}"
+
+    @property
+    def known_tokens(self) -> str | None:
+        """What ``--tokens`` says of it, or would: a placement file keeps the shapes alone. None for other models."""
+        timed = self.inferences[-1]
+        if self.tokens is not None or set(timed) != set(TOKEN_INPUTS):
+            return self.tokens
+        ids, mask = (timed[name][-1] for name in TOKEN_INPUTS[:2])
+        return f"{ids}+{mask - ids}" if mask > ids else f"{ids}"
 
     def of(self, model: ov.Model) -> Scenario:
         """The same with a shape for every input of a model, by ``input_name``.
@@ -58,7 +72,7 @@ class Scenario:
         shapes without one.
         """
         names = [{*port.get_names(), port.get_node().get_friendly_name()} for port in model.inputs]
-        if self.tokens is not None and not any(TOKEN_INPUTS[0] in each for each in names):
+        if self.tokens is not None and not any(each & {TOKEN_INPUTS[0], EMBEDDED_INPUT} for each in names):
             inputs = ", ".join(map(input_name, model.inputs))
             raise ModelError(f"--tokens is for models with an input {TOKEN_INPUTS[0]}, and this one's are {inputs}")
         return replace(self, inferences=tuple(self._of_inference(model, shapes) for shapes in self.inferences))
@@ -70,11 +84,15 @@ class Scenario:
             names = [*sorted(port.get_names()), port.get_node().get_friendly_name(), *[""] * (len(model.inputs) == 1)]
             given = next((left.pop(name) for name in names if name in left), None)
             taken, name = port.get_partial_shape(), input_name(port)
+            if self.tokens is not None and EMBEDDED_INPUT in names and taken.rank == 3 and taken[2].is_static:
+                given = (*shapes[TOKEN_INPUTS[0]], taken[2].get_length())
             if given is None and taken.is_dynamic:
-                raise ModelError(f"{OPTION} gives no shape for input {name!r}, which takes {taken}: {_shown(shapes)}")
+                instead = "" if self.tokens is None else f"; give all shapes with {OPTION} instead"
+                what = f"{self._option} gives no shape for input {name!r}, which takes {taken}"
+                raise ModelError(f"{what}: {_shown(shapes)}{instead}")
             found[name] = tuple(taken.to_shape()) if given is None else given
             if not taken.compatible(ov.PartialShape(list(found[name]))):
-                raise ModelError(f"{OPTION} {_shown({name: found[name]})}: the model's input takes {taken}")
+                raise ModelError(f"{self._option}: {_shown({name: found[name]})}, but the model's input takes {taken}")
         if left and self.tokens is None:
             inputs = ", ".join(input_name(port) for port in model.inputs)
             raise ModelError(f"{OPTION} gives a shape for input {next(iter(left))!r}, but the model's are {inputs}")
@@ -91,6 +109,23 @@ def parse_scenarios(data_shapes: str | Sequence[str], tokens: str | None) -> tup
     if tokens is not None:
         return tuple(_of_tokens(item.strip(), tokens) for item in tokens.split(","))
     return tuple(Scenario.parse(text) for text in ((data_shapes,) if isinstance(data_shapes, str) else data_shapes))
+
+
+def token_words(tokens: str) -> tuple[str, int]:
+    """Return what an item of ``--tokens`` times, in words, and the number of tokens that it computes."""
+    match = TOKENS.fullmatch(tokens)
+    assert match is not None  # it was parsed
+    new, past = int(match[1]), int(match[2] or 0)
+    if not past:
+        return f"first token after {new}", new
+    return (f"next token after {past}" if new == 1 else f"{new} tokens after {past}"), new
+
+
+def context_of(tokens: str) -> int:
+    """Return the number of tokens in the context after an item of ``--tokens``."""
+    match = TOKENS.fullmatch(tokens)
+    assert match is not None  # it was parsed
+    return int(match[1]) + int(match[2] or 0)
 
 
 def shares(scenarios: Sequence[Scenario]) -> FloatArray:

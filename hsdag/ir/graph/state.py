@@ -8,12 +8,16 @@ every device computes it for itself (*repeated* ops), so that nothing but the re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
 
 SHAPE_OF_TYPES = frozenset({"ShapeOf"})
 STATE_TYPES = frozenset({"ReadValue", "Assign"})
+DRAWING_TYPES = frozenset({"RandomUniform", "Multinomial"})
+"""Ops that draw random numbers."""
 ATTENTION_TYPE = "ScaledDotProductAttention"
 MOVING_TYPES = frozenset("Gather Concat Unsqueeze Squeeze Broadcast Reshape Convert Transpose Tile Slice".split())
 """Ops between a cache and the attention that reads it: they move numbers and compute none."""
@@ -24,6 +28,36 @@ CHEAP_TYPES = MOVING_TYPES | frozenset(
     "ReduceSum ReduceMin ReduceMax Floor Ceiling Clamp Trilu Eye".split()
 )
 """Ops that are repeated on every device, where all that they read is known there; tables of weights never are."""
+
+
+def computed_once(graph: ComputationGraph) -> BoolArray:
+    """[N] ops that a second device would compute otherwise: what they read does not decide what they give.
+
+    They draw random numbers, perhaps in a body, or OpenVINO's opsets do not know them. Nothing ever copies them.
+    """
+    drawing = np.isin(graph.op_types, list(DRAWING_TYPES))
+    return drawing if graph.is_function is None else drawing | ~graph.is_function
+
+
+def reached_from(graph: ComputationGraph, sources: Sequence[int]) -> BoolArray:
+    """[N] ops that depend on some, these included, also through what a variable keeps between inferences."""
+    reads = {graph.variables[v]: v for v, kind in enumerate(graph.op_types) if kind == "ReadValue"}
+    found = np.zeros(graph.num_ops, dtype=np.bool_)
+    pending = list(sources)
+    while pending:
+        v = pending.pop()
+        if not found[v]:
+            found[v] = True
+            pending += graph.successors.of(v).tolist()
+            pending += [reads[name] for name in {graph.variables[v]} - {""} if name in reads]
+    return found
+
+
+def results_by_chance(graph: ComputationGraph) -> list[int]:
+    """The Results that depend on random numbers."""
+    drawing = computed_once(graph) & np.isin(graph.op_types, [*DRAWING_TYPES, "If", "Loop", "TensorIterator"])
+    reached = reached_from(graph, np.flatnonzero(drawing).tolist())
+    return [v for v in np.flatnonzero(reached).tolist() if graph.op_types[v] == "Result"]
 
 
 def variable_of(graph: ComputationGraph) -> str | None:
@@ -85,6 +119,8 @@ def tied_by_state(graph: ComputationGraph, floating: BoolArray) -> list[tuple[in
             pairs.append((first.setdefault(variable, v), v))
             stored = int(graph.predecessors.of(v)[0]) if graph.op_types[v] == "Assign" else v
             pairs += [(u, v) for u in _attention_behind(graph, stored, floating)]
+            if graph.op_types[v] == "Assign" and (graph.is_dynamic is None or not graph.is_dynamic[stored]):
+                pairs += [(u, v) for u in _computed_ahead_of(graph, stored, floating)]
         elif graph.op_types[v] in SHAPE_OF_TYPES and not floating[v]:
             pairs.append((int(graph.predecessors.of(v)[0]), v))
     return pairs
@@ -107,9 +143,28 @@ def _attention_behind(graph: ComputationGraph, stored: int, floating: BoolArray)
     return found
 
 
+def _computed_ahead_of(graph: ComputationGraph, stored: int, floating: BoolArray) -> list[int]:
+    """The ops that compute what is stored, before ops that move it.
+
+    The CPU's plugin joins a cache of fixed size with what is new in place, and leaves that out, so that memory is read
+    that nobody has written, where it is an input of the submodel (2026.4.1): a window that slides would be cut there.
+    """
+    found = []
+    met, to_do = {stored}, [stored]
+    while to_do:
+        v = to_do.pop()
+        if graph.op_types[v] not in MOVING_TYPES:
+            found.append(v)
+            continue
+        new = [u for u in graph.predecessors.of(v).tolist() if u not in met and not floating[u]]
+        met.update(new)
+        to_do += new
+    return found
+
+
 def carried_by_repeated(graph: ComputationGraph, repeated: BoolArray, known: BoolArray) -> tuple[IntArray, IntArray]:
-    """Edges from ops that run, or from Parameters, to ops that run, which repeated ops stand for."""
+    """Edges by which ops that run read other ops that run, or Parameters, through repeated ops, and who reads them."""
     read = read_by_repeated(graph, repeated, known)
     runs = np.flatnonzero(~(repeated | known)).tolist()
-    table = np.asarray([(graph.edge_src[e], v) for v in runs for e in read[v]], dtype=np.int64).reshape(-1, 2)
+    table = np.asarray([(e, v) for v in runs for e in read[v]], dtype=np.int64).reshape(-1, 2)
     return table[:, 0].copy(), table[:, 1].copy()

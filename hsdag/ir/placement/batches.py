@@ -14,6 +14,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from hsdag.ir.elements import array_of
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.ports import Outputs, named_inputs, port_index
 from hsdag.ir.shards.regions import Shapes
@@ -89,7 +90,9 @@ class Batches:
             return None
         model = self._model
         given = {port_index(model.inputs, key, "input"): value for key, value in named_inputs(inputs, model.inputs)}
-        arrays = {k: np.asarray(value.data if isinstance(value, ov.Tensor) else value) for k, value in given.items()}
+        arrays = {
+            k: array_of(value) if isinstance(value, ov.Tensor) else np.asarray(value) for k, value in given.items()
+        }
         counts = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
         if len(arrays) < len(model.inputs) or len(counts) != 1:
             return None

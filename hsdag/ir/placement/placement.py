@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.ir.errors import DeviceError, OptionError, PlacementError
+from hsdag.ir.errors import DeviceError, OptionError, PlacementError, in_callers_words
 from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -22,9 +22,6 @@ FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[2] = 2
 SPREAD_VERSION: Literal[3] = 3
 """Of placements that divide ops or copy the model, which the versions before do not know."""
-
-RT_INFO_PATH = ["hsdag", "placement"]
-"""Where an exported IR carries its placement: rt_info of the model itself survives serialisation."""
 
 ExecutorName: TypeAlias = Literal["hetero", "work-conserving", "cuda"]
 """What runs a placed model.
@@ -42,6 +39,9 @@ NumPy does for workloads alone; results of earlier versions may name ONNX Runtim
 """
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "op-by-op")
 """Those that a user can choose."""
+
+Words: TypeAlias = Annotated[str, AfterValidator(in_callers_words)]
+"""A text of an answer, which names parameters in Python and options on the command line."""
 
 
 class Record(BaseModel):
@@ -84,11 +84,11 @@ class LatencyRecord(Record):
 
 
 class SpeedupRecord(Record):
-    """Latency of the best single device over the placement's, with its 95% bootstrap interval."""
+    """Latency of the best single device over the placement's, with its 95% interval, which one round does not give."""
 
     versus: str
     ratio: float = Field(gt=0)
-    ci95: tuple[float, float]
+    ci95: tuple[float | None, float | None]
 
 
 class ShardRecord(Record):
@@ -213,13 +213,6 @@ class Placement(Record):
         """Read a file. Raises FileFormatError when it is missing, or no placement."""
         return Placement.from_json(read_text(Path(path)), str(path))
 
-    @staticmethod
-    def from_model(model: ov.Model) -> Placement:
-        """The placement an exported IR carries. Raises PlacementError when it carries none."""
-        if not model.has_rt_info(RT_INFO_PATH):
-            raise PlacementError("the model carries no placement; it was not written by 'hsdag export --format ir'")
-        return Placement.from_json(str(model.get_rt_info(RT_INFO_PATH).astype(str)), "placement inside the model")
-
     def devices_of(self, graph: ComputationGraph) -> list[str]:
         """[N] the device of each op of a graph.
 
@@ -231,7 +224,7 @@ class Placement(Record):
         if self.shards or self.copies:
             raise PlacementError(
                 "the placement divides ops over devices, which HETERO does not run, or inferences: load it with "
-                "hsdag.compile_model, or write the divided model with 'hsdag export --format ir'"
+                "hsdag.compile_model, or run what 'hsdag export --format openvino' makes of it"
             )
         if set(self.affinity) != set(keys):
             odd = sorted(set(self.affinity) ^ set(keys))
@@ -310,7 +303,7 @@ class Placement(Record):
         device_of = {node.get_name(): name for node, name in zip(fixed.get_ordered_ops(), devices, strict=True)}
         for node, twin in zip(model.get_ordered_ops(), twins_of(model, fixed), strict=True):
             node.get_rt_info()["affinity"] = device_of[twin.get_name()]
-        return prepare(fixed).place(devices)
+        return prepare(fixed).place(devices, self.devices)
 
     def compile(
         self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None, beside: Any = None
@@ -326,6 +319,7 @@ class Placement(Record):
         fails to load.
         """
         from hsdag.ir.errors import last_line
+        from hsdag.ir.graph.gates import with_gates_apart
         from hsdag.ir.placement.prepared import prepare
 
         if self.copies:
@@ -334,11 +328,11 @@ class Placement(Record):
         fixed, devices = self._openvino_devices(model)
         specs = [device for device in self.devices if device.name in self.used_devices]
         if len(specs) == 1:
-            placed = fixed
+            placed = with_gates_apart(fixed, specs[0])
             target = specs[0].openvino_name
             given = dict(properties or {})
         else:
-            placed = prepare(fixed).place(devices)
+            placed = prepare(fixed).place(devices, specs)
             target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
             given = hetero_properties(specs, properties)
         for spec in specs:

@@ -14,18 +14,20 @@ Legend: N ops of the model, M nodes of the clone.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import openvino as ov
 from openvino import opset13
 
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of, twins_of
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
 from hsdag.ir.graph.folding import copied_constants, folded_clone, op_of_clone
+from hsdag.ir.graph.gates import has_one_thread, keep_gates_apart
 from hsdag.ir.graph.state import repeated_ops, tied_by_state, variable_of
 
 COPY_MARK = "/hsdag-copy@"
@@ -48,15 +50,26 @@ class PreparedModel:
     op: IntArray
     home: IntArray
 
-    def place(self, devices: Sequence[str]) -> ov.Model:
+    def place(self, devices: Sequence[str], specs: Iterable[DeviceSpec] = ()) -> ov.Model:
         """The model, every node with its affinity; ``devices`` [N] are OpenVINO's names. Replaces other affinities.
 
-        A model that keeps state is a copy. Raises PlacementError where HETERO would lose what a variable holds.
+        A model that keeps state is a copy, and so is one for devices that ``specs`` give one thread, where gated layers
+        are written otherwise. Raises PlacementError where HETERO would lose what a variable holds.
         """
         for node, home in zip(self.nodes, self.home.tolist(), strict=True):
             node.get_rt_info()["affinity"] = devices[home]
-        if variable_of(self.graph) is None or len(set(devices)) == 1:
-            return self.model
+        model = self.model
+        if variable_of(self.graph) is not None and len(set(devices)) > 1:
+            model = self._with_state_apart()
+        single = {spec.openvino_name for spec in specs if has_one_thread(spec)}
+        if not single.isdisjoint(devices):
+            model = model.clone() if model is self.model else model
+            nodes = model.get_ordered_ops()
+            keep_gates_apart(node for node in nodes if node.get_rt_info()["affinity"].astype(str) in single)
+        return model
+
+    def _with_state_apart(self) -> ov.Model:
+        """A copy in which every device computes by itself what lies between inputs and layers."""
         model = self.model.clone()
         twins = list(zip(twins_of(self.model, model), self.op.tolist(), strict=True))
         known = known_ops(self.graph)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import openvino as ov
@@ -24,9 +24,9 @@ from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.folding import folded_clone
-from hsdag.ir.graph.state import SHAPE_OF_TYPES
+from hsdag.ir.graph.state import SHAPE_OF_TYPES, STATE_TYPES, computed_once
 from hsdag.ir.shards.regions import Region, Shapes
-from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, piece_of, shape_of
+from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, gives, piece_of, shape_of
 
 MARK = "@"
 """Between an op's name and the device of its shard."""
@@ -100,6 +100,7 @@ def shard(
     is ``known`` of the model's ops is not found again.
     """
     shapes = shapes_of(model, graph) if known is None else known.cloned()
+    outputs = _types_of_outputs(shapes.model)
     writer = _Writer(shapes, names, fills=fills)
     region_of = {v: region for region in regions for v in region.ops}
     reads = {graph.variables[v]: v for v in range(graph.num_ops) if graph.op_types[v] == "ReadValue"}
@@ -127,8 +128,25 @@ def shard(
         else:
             for d in region_of[v].shares:
                 writer.shard(v, d, *pieces[v, d])
-    writer.gather_before_strides()
-    return _finished(shapes.model, graph, writer)
+    writer.gather_where_slices_fail()
+    made = _finished(shapes.model, graph, writer)
+    _check_outputs(_types_of_outputs(made.model), outputs)
+    return made
+
+
+_TypesOfOutputs: TypeAlias = list[tuple[ov.Type, ov.PartialShape]]
+
+
+def _types_of_outputs(model: ov.Model) -> _TypesOfOutputs:
+    return [(port.get_element_type(), port.get_partial_shape()) for port in model.outputs]
+
+
+def _check_outputs(found: _TypesOfOutputs, wanted: _TypesOfOutputs) -> None:
+    """Raise PlacementError where outputs of a divided model have other types or sizes than those of the whole."""
+    for k, (made, whole) in enumerate(zip(found, wanted, strict=True)):
+        if made[0] != whole[0] or not made[1].compatible(whole[1]):
+            given, was = (f"{kind.get_type_name()} {shape}" for kind, shape in (made, whole))
+            raise PlacementError(f"the model cannot be divided so: its output {k} would be {given} in place of {was}")
 
 
 class _Writer:
@@ -136,6 +154,7 @@ class _Writer:
 
     def __init__(self, shapes: Shapes, names: Sequence[str], *, fills: bool) -> None:
         self.shapes = shapes
+        self.once = computed_once(shapes.graph)
         self.names = names
         self.fills = fills
         self.device: dict[str, int] = {}  # by the name that OpenVINO gives a node
@@ -164,8 +183,10 @@ class _Writer:
     def copy(self, v: int, device: int) -> None:
         """Compute an op as a whole on one more device."""
         node = self.shapes.nodes[v]
-        if node.get_type_name() in ("ReadValue", "Assign"):
+        if node.get_type_name() in STATE_TYPES:
             raise PlacementError(f"{self.shapes.graph.op_names[v]!r} keeps state, which has to be on one device")
+        if self.once[v]:
+            raise PlacementError(f"{self.shapes.graph.op_names[v]!r} would give every device something else")
         if not self._shape_of_divided(v, device) and not self._added_to_part(v):
             inputs = [self._read(v, port, device, None) for port in range(len(node.inputs()))]
             self._add(v, device, None, _created(node, inputs, {}), 1.0)
@@ -224,7 +245,13 @@ class _Writer:
         assert share is not None  # a partial result is of a range of the first input
         part = (share.last - share.first) / self.shapes.op(v).inputs[0][share.axis] if span is None else 1.0
         work = self.shapes.work_of(v, span, piece, part)
-        self._add(v, device, span, _created(node, inputs, piece.attributes), work, is_partial=span is None)
+        if node.get_type_name() == "Convolution" and span is not None and span.axis == 1:
+            inputs[0] = self._past_split(inputs[0], v, device)
+        made = _created(node, inputs, piece.attributes)
+        if not gives(made, self.shapes.op(v), span):
+            name = self.shapes.graph.op_names[v]
+            raise PlacementError(f"{name!r} cannot be divided: OpenVINO gives its shares other sizes or types")
+        self._add(v, device, span, made, work, is_partial=span is None)
 
     def store(self, v: int, read: int, device: int, span: Span | None) -> None:
         """Assign a range of what an op keeps to the variable that a device has of it."""
@@ -254,6 +281,10 @@ class _Writer:
         self._made.setdefault(v, []).append(_Made(device, span, is_partial, self._named(node, v, device)))
 
     def _named(self, node: ov.Node, v: int, device: int, suffix: str = "") -> ov.Node:
+        for value in node.input_values():  # OpenVINO adds constants for inputs that are left out
+            added = value.get_node()
+            if added.get_type_name() == "Constant" and not _has_name(added) and added.get_name() not in self.device:
+                self._named(added, v, device, "/default")
         node.set_friendly_name(f"{self.shapes.graph.op_names[v]}{MARK}{self.names[device]}{suffix}")
         self.device[node.get_name()] = device
         return node
@@ -331,12 +362,30 @@ class _Writer:
         self._slices[made.get_name()] = v, device, span
         return made.output(0)
 
-    def gather_before_strides(self) -> None:
-        """Have what a convolution of single numbers with strides reads a range of looked up, in place of sliced.
+    def _past_split(self, value: Any, v: int, device: int) -> Any:
+        """A part of a split as a slice of what is split; any other tensor as it is.
 
-        OpenVINO moves such strides up through element-wise ops to a slice, makes a split of this, and fails.
+        OpenVINO takes convolutions that are joined, and all read one part, for those of groups that read a part each.
         """
-        pending = [each.node for made in self._made.values() for each in made if _is_strided_point(each.node)]
+        split = value.get_node()
+        if split.get_type_name() not in ("Split", "VariadicSplit"):
+            return value
+        axis = Op(split).axes(1)
+        sizes = [-1 if axis is None else shape_of(port)[min(axis)] for port in split.outputs()]
+        if axis is None or min(sizes) < 0:
+            return value
+        first = sum(sizes[: value.get_index()])
+        span = Span(min(axis), first, first + sizes[value.get_index()])
+        return self._sliced(split.input_value(0), v, device, span)
+
+    def gather_where_slices_fail(self) -> None:
+        """Have ranges looked up, in place of sliced, that a convolution of single numbers with strides reads.
+
+        OpenVINO moves such strides up through element-wise ops to a slice, makes a split of this, and fails. So it does
+        where it makes a split of slices that are converted to booleans.
+        """
+        nodes = (each.node for made in self._made.values() for each in made)
+        pending = [node for node in nodes if _is_strided_point(node) or _is_boolean(node)]
         seen: set[str] = set()
         while pending:
             for node in [value.get_node() for value in pending.pop().input_values()]:
@@ -352,12 +401,22 @@ class _Writer:
                     pending.append(node)
 
 
+def _has_name(node: ov.Node) -> bool:
+    """Whether a node has the number of an op, or a name that was given to it."""
+    return str(node.get_friendly_name()) != str(node.get_name())
+
+
 def _is_strided_point(node: ov.Node) -> bool:
     """Whether an op is a convolution with windows of one number that leaves some out."""
     if node.get_type_name() not in ("Convolution", "GroupConvolution"):
         return False
     strides = node.get_attributes()["strides"]
     return max(strides) > 1 and set(shape_of(node.input_value(1))[-len(strides) :]) == {1}
+
+
+def _is_boolean(node: ov.Node) -> bool:
+    """Whether an op converts to booleans."""
+    return node.get_type_name() == "Convert" and bool(node.get_output_element_type(0) == ov.Type.boolean)
 
 
 def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made, Span]]:
@@ -437,10 +496,11 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
     origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
     found = graph_of(model)
     homes = [device.get(name, 0) for name in names]
-    if writer.sinks:  # inputs go with the state that they are read beside
+    if writer.sinks or (found.is_dynamic is not None and found.is_dynamic.any()):
+        follow = NOT_COMPUTED | SHAPE_OF_TYPES  # inputs what reads them first, or their state, and shapes their tensor
         constraints = colocate(found)
         labels, members = constraints.sets.labels, constraints.sets.members
-        for v in [v for v, kind in enumerate(found.op_types) if kind == "Parameter"]:
+        for v in [v for v, kind in enumerate(found.op_types) if kind in ("Parameter", *SHAPE_OF_TYPES)]:
             together = [u for u in members.of(labels[v]).tolist() if not constraints.floating[u]]
-            homes[v] = next((homes[u] for u in together if found.op_types[u] not in NOT_COMPUTED), homes[v])
+            homes[v] = homes[next((u for u in together if found.op_types[u] not in follow), together[0])]
     return ShardedModel(found, tuple(homes), origin, work, model)

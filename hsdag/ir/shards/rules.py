@@ -8,7 +8,7 @@ Sizes that are not known before the data are -1; an axis that is divided has a k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -86,9 +86,10 @@ class Op:
         if port >= len(self.inputs):
             return None
         source = self.node.input_value(port).get_node()
-        if source.get_type_name() != "Constant" or not source.get_output_element_type(0).is_integral():
-            return None
-        return [int(value) for value in np.atleast_1d(source.get_data())]
+        kind = source.get_output_element_type(0)
+        if source.get_type_name() != "Constant" or kind.is_dynamic() or not kind.is_integral():
+            return None  # an optional input that is left out may be a constant of no type
+        return [int(value) for value in np.atleast_1d(source.get_data(dtype=np.int64))]
 
     def axes(self, port: int) -> set[int] | None:
         """The axes of input 0 that a constant names, counted from the front; None where they are not known."""
@@ -149,34 +150,22 @@ def matmul(op: Op, span: Span) -> Piece | None:
     return elementwise(op, span)
 
 
-def _pads(op: Op, axis: int, size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """The padding before and behind spatial axis ``axis``, whatever ``auto_pad`` says."""
-    auto = op.attributes.get("auto_pad", "explicit")
-    if auto == "valid":
-        return 0, 0
-    if auto in ("same_upper", "same_lower"):
-        total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
-        small = total // 2
-        return (small, total - small) if auto == "same_upper" else (total - small, small)
-    return op.attributes["pads_begin"][axis - 2], op.attributes["pads_end"][axis - 2]
-
-
-def _window(op: Op, span: Span, kernel: int, stride: int, dilation: int) -> tuple[Span, dict[str, Any]] | None:
+def _window(op: Op, span: Span) -> tuple[Span, dict[str, Any]] | None:
     """The rows that windows over ``span`` reach, and the attributes that pad them.
 
-    Padding stays at the outer edges alone. None where windows lie in the padding.
+    Padding stays at the outer edges alone. None where windows lie in the padding, or where this follows from a size
+    that is not known: where it is, OpenVINO has put in what ``auto_pad`` asks for.
     """
-    axis, size = span.axis, op.inputs[0][span.axis]
-    before, _ = _pads(op, axis, size, kernel, stride, dilation)
-    first = span.first * stride - before
-    last = (span.last - 1) * stride - before + (kernel - 1) * dilation + 1
+    axis, (size, rows) = span.axis, (op.inputs[0][span.axis], op.inputs[0][2:])
+    if min(rows) < 0 and op.attributes.get("auto_pad", "explicit").startswith("same"):
+        return None
+    _, stride, _ = _kernel(op, axis)
+    begins, ends = list(op.attributes["pads_begin"]), list(op.attributes["pads_end"])
+    first = span.first * stride - begins[axis - 2]
+    last = (span.last - 1) * stride - begins[axis - 2] + _extent(op, axis)
     if min(last, size) <= max(first, 0):
         return None
-    begins, ends = [], []
-    for other in range(2, len(op.inputs[0])):
-        pads = _pads(op, other, op.inputs[0][other], *_kernel(op, other))
-        begins.append(max(-first, 0) if other == axis else pads[0])
-        ends.append(max(last - size, 0) if other == axis else pads[1])
+    begins[axis - 2], ends[axis - 2] = max(-first, 0), max(last - size, 0)
     attributes = {"pads_begin": begins, "pads_end": ends, "auto_pad": "explicit"}
     return Span(axis, max(first, 0), min(last, size)), attributes
 
@@ -194,7 +183,7 @@ def convolution(op: Op, span: Span) -> Piece | None:
         return op.only(span)
     if span.axis == 1:
         return op.only(span.along(0), port=1)
-    found = _window(op, span, *_kernel(op, span.axis))
+    found = _window(op, span)
     return found and Piece((found[0], None), found[1])
 
 
@@ -215,13 +204,13 @@ def pool(op: Op, span: Span) -> Piece | None:
         return None  # indices into a whole tensor
     if span.axis < 2:
         return op.only(span)
-    found = _window(op, span, *_kernel(op, span.axis))
+    found = _window(op, span)
     if found is None:
         return None
     rows, attributes = found
     if op.attributes.get("rounding_type", "floor") != "floor":
         # windows that a ceiling adds may leave the other axes' padding: their pads grow to hold whole windows
-        if op.type == "AvgPool" and not op.attributes["exclude-pad"]:
+        if min(op.inputs[0][2:]) < 0 or (op.type == "AvgPool" and not op.attributes["exclude-pad"]):
             return None
         for other in range(2, op.rank):
             if other != span.axis:
@@ -239,8 +228,8 @@ def _extent(op: Op, axis: int) -> int:
 
 def _reach(op: Op, axis: int) -> int:
     """Where the last window along an axis ends."""
-    before, _ = _pads(op, axis, op.inputs[0][axis], *_kernel(op, axis))
-    return (op.outputs[0][axis] - 1) * _kernel(op, axis)[1] - before + _extent(op, axis)
+    stride, before = _kernel(op, axis)[1], int(op.attributes["pads_begin"][axis - 2])
+    return (op.outputs[0][axis] - 1) * stride - before + _extent(op, axis)
 
 
 def concat(op: Op, span: Span) -> Piece | None:
@@ -258,6 +247,7 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
     """The range of a tensor of shape ``source`` that holds ``span`` of the same numbers in shape ``target``.
 
     The axis has to survive as a factor: what lies before it is the same, and the range ends where the other begins.
+    Sizes that are not known are negative, and only equal ones the same number.
     """
     for axis, size in enumerate(source):
         before, rest = source[:axis], source[axis + 1 :]
@@ -283,18 +273,32 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
 
 def reshape(op: Op, span: Span) -> Piece | None:
     """Axes that survive as a factor; the pattern gets the size of the range."""
-    source = through_reshape(op.inputs[0], op.outputs[0], span)
-    if source is None:
+    known = op.constant(1)
+    copied = known if known is not None and op.attributes["special_zero"] else []
+    source = through_reshape(*_with_unknown_sizes_named(op, copied), span)
+    if source is None or (known is None and op.outputs[0].count(-1) > 1):
         return None
-    pattern = op.constant(1)
-    keeps_zeros = pattern is not None and bool(op.attributes.get("special_zero"))
-    if pattern is None:
-        if op.outputs[0].count(-1) > 1:
-            return None
-        pattern = list(op.outputs[0])
-    if pattern[span.axis] > 0 or (pattern[span.axis] == 0 and source.axis != span.axis):
-        pattern = [span.last - span.first if axis == span.axis else each for axis, each in enumerate(pattern)]
-    return Piece((source, None), {"special_zero": keeps_zeros}, {1: np.array(pattern)})
+    pattern = list(op.outputs[0] if known is None else known)
+    if copied and source.axis < len(pattern) and pattern[source.axis] == 0:
+        pattern[source.axis] = op.inputs[0][source.axis]  # a zero would copy the size of what is cut
+    if pattern[span.axis] != -1:
+        pattern[span.axis] = span.last - span.first
+    return Piece((source, None), {"special_zero": bool(copied)}, {1: np.array(pattern)})
+
+
+def _with_unknown_sizes_named(op: Op, copied: Sequence[int]) -> tuple[Shape, Shape]:
+    """The sizes of input and result: each that is not known is a negative number, and equal ones are the same number.
+
+    They are equal where a zero of the pattern, ``copied``, says so, or where nothing else is left of either.
+    """
+    source = tuple(-axis - 2 if size < 0 else size for axis, size in enumerate(op.inputs[0]))
+    names = {axis: source[axis] for axis, size in enumerate(copied) if size == 0}
+    target = [names.get(axis, -1) if size < 0 else size for axis, size in enumerate(op.outputs[0])]
+    left = [name for name in source if name < 0 and name not in target]
+    known = [prod(size for size in sizes if size > 0) for sizes in (source, target)]
+    if len(left) == target.count(-1) == 1 and known[0] == known[1] and 0 not in source:
+        target[target.index(-1)] = left[0]
+    return source, tuple(target)
 
 
 def unsqueeze(op: Op, span: Span) -> Piece | None:
@@ -338,6 +342,8 @@ def over_other_axes(op: Op, span: Span, port: int = 1) -> Piece | None:
 
 def interpolate(op: Op, span: Span) -> Piece | None:
     """Along the axes that it does not resize, which versions 4 and 11 name in their last input."""
+    if any(any(op.attributes.get(name, ())[span.axis : span.axis + 1]) for name in ("pads_begin", "pads_end")):
+        return None
     version = op.node.get_type_info().version_id
     return over_other_axes(op, span, {"opset4": 3, "opset11": 2}.get(version, len(op.inputs)))
 
@@ -385,9 +391,10 @@ def pad(op: Op, span: Span) -> Piece | None:
 def strided_slice(op: Op, span: Span) -> Piece | None:
     """Along the axes of which it takes all, where none is added or dropped."""
     masks = ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
-    if op.constant(1) is None or any(any(op.attributes.get(mask, ())) for mask in masks):
+    steps = [] if len(op.inputs) < 4 else op.constant(3)
+    if op.constant(1) is None or steps is None or any(any(op.attributes.get(mask, ())) for mask in masks):
         return None
-    steps = [*(op.constant(3) or []), *[1] * op.rank]
+    steps = [*steps, *[1] * op.rank]
     is_all = op.inputs[0][span.axis] == op.outputs[0][span.axis] and steps[span.axis] == 1
     return op.only(span) if is_all else None
 
@@ -453,9 +460,28 @@ RULES: dict[str, Rule] = {
 
 
 def piece_of(op: Op, span: Span) -> Piece | None:
-    """What computes a range of an op's result, None where the op has no rule for it."""
+    """What computes a range of an op's result, None where the op has no rule for it.
+
+    Nor does it where an input may have one element for all of the range, as one of a size that is not known may.
+    """
     rule = RULES.get(op.type)
-    return rule(op, span) if rule is not None else None
+    piece = rule(op, span) if rule is not None else None
+    if piece is None:
+        return None
+    read = ((shape, each) for shape, each in zip(op.inputs, piece.inputs, strict=False) if each is not None)
+    return piece if all(each.axis < len(shape) and shape[each.axis] >= each.last for shape, each in read) else None
+
+
+def gives(made: ov.Node, op: Op, span: Span | None) -> bool:
+    """Whether OpenVINO infers for a node the types and sizes of a range of an op, or of all of it (None)."""
+    for found, whole in zip(made.outputs(), op.node.outputs(), strict=True):
+        wanted = whole.get_partial_shape()
+        if span is not None and wanted.rank.is_static:
+            wanted[span.axis] = span.last - span.first
+        same = found.get_element_type() == whole.get_element_type()
+        if not same or not wanted.compatible(found.get_partial_shape()):
+            return False
+    return True
 
 
 def contraction(op: Op) -> tuple[Span, Span] | None:

@@ -17,6 +17,7 @@ from hsdag.methods.exact.cpsat import CpSatMethod, IntervalModel
 from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
 from hsdag.methods.exact.solving import solve_model
 from hsdag.methods.exact.stages import Stages
+from hsdag.methods.incumbent import Contribution
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -80,4 +81,7 @@ def _join(search: ExactSearch) -> None:
     for method, share in (("sa", SHARE_OF_ANNEALING), ("windows", 1.0)):
         known = incumbent.limits.known if incumbent.best is None else (incumbent.best,)
         limits = replace(incumbent.limits, seconds=share * search.left_s(), known=known, pool=None)
-        make_placer(method).search(incumbent.problem, incumbent, limits)
+        began_s, before = incumbent.elapsed_s, incumbent.best_score
+        end = make_placer(method).search(incumbent.problem, incumbent, limits)
+        span = began_s, incumbent.elapsed_s, before, incumbent.best_score
+        incumbent.contributions.append(Contribution(method, *span, end.lower_bound, end.status, None))

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
 
 from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.learned.options import TrainingOptions
 from hsdag.methods.learned.policy import Policy, Rollout
 from hsdag.methods.learned.training import Trainer
-from hsdag.methods.lists.base import search_two_ops
-from hsdag.methods.lists.rules import RulesOptions, RulesPlacer, are_asked
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
-from hsdag.methods.local.sa import SaPlacer
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.base import SearchMeasurement
+from hsdag.scoring.memory import MemoryCheck
 
 T = TypeVar("T", bound=TrainingOptions)
+
+MEMORY_PENALTY = 10.0
+"""By how many times its value a plan that overfills a memory counts as slower, for each time that memory."""
 
 
 class LearnedPlacer(Placer[T]):
     """A method that trains a policy on the problem; the same options, seed and evaluations give the same plans.
 
-    Plans that are known, such as the one that serves at present, are evaluated first and imitated with the elites.
+    All plans that it tries are draws of the policy, but for single devices, and plans that the caller knows, such as
+    the one that serves at present: these are evaluated first and imitated with the elites.
     Torch uses one thread: the networks are small, and on a busy machine more threads make them ten times slower.
     """
 
@@ -46,7 +50,6 @@ class LearnedPlacer(Placer[T]):
 
     def __init__(self, options: T | None = None) -> None:
         super().__init__(options)
-        self._rules = RulesPlacer(RulesOptions.at_once(self.options.initial))  # what was learned on other problems
         if self.options.updates != 0:  # the first Adam loads torch's compiler, which is not to count as search
             torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
 
@@ -56,12 +59,6 @@ class LearnedPlacer(Placer[T]):
         ours = Preset(cls.options_type.default(is_cheap=is_cheap))
         paper = Preset(cls.options_type.paper(), cls.paper_reward, 1.0, SearchMeasurement.paper())
         return cast("dict[str, Preset[T]]", {"default": ours, "paper": paper})
-
-    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
-        if self.options.begins_taught:
-            search_two_ops(self._rules, problem)
-        if self.options.polish:
-            SaPlacer().prepare(problem, takes_order=takes_order)
 
     @abstractmethod
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
@@ -81,9 +78,30 @@ class LearnedPlacer(Placer[T]):
         """Whether the policy has learned, here or in the search that is resumed, before plans are asked for."""
         return False
 
-    def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:  # noqa: ARG002
-        """What values plans that failed have; None where they count as more than the worst."""
-        return None
+    def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:
+        """What values plans have that overfill a memory; None where none is limited, or costs are not known.
+
+        Else a policy of which no draw fits would learn nothing. What failed for another reason has no value, NaN.
+        """
+        costs, semantics = problem.costs, problem.semantics
+        if costs is None or not np.isfinite(costs.memory_bytes).any():
+            return None
+        check = MemoryCheck(costs, semantics)
+
+        def penalised(plan: Plan) -> float:
+            if not problem.is_legal(plan.placement):
+                return float("nan")
+            over_bytes = check.peak_bytes(plan.placement, plan.priority) - costs.memory_bytes
+            ranks = None if semantics.order is not None else plan.priority
+            value = float(simulated_values(problem.objective, costs, plan.placement[None], semantics, ranks)[0])
+            is_over = over_bytes.max() > 0 and np.isfinite(value)
+            return self.penalised(value, over_bytes, costs.memory_bytes) if is_over else float("nan")
+
+        return penalised
+
+    def penalised(self, value: float, over_bytes: FloatArray, memory_bytes: FloatArray) -> float:
+        """A simulated value, which grows by how much [D] the fullest device is over its memory [D]."""
+        return value * (1.0 + MEMORY_PENALTY * float((over_bytes / np.maximum(memory_bytes, 1.0)).max()))
 
     def needed_bytes(self, problem: Problem) -> float:  # noqa: ARG002
         """About the memory that training takes, where it grows faster than the problem."""
@@ -105,11 +123,21 @@ class LearnedPlacer(Placer[T]):
         return Status.FEASIBLE
 
     def _train(self, incumbent: Incumbent) -> None:
-        problem, limits = incumbent.problem, incumbent.limits
-        generator = torch.Generator().manual_seed(limits.seed)
+        """Train a policy, and where it stagnates, another one."""
+        generator = torch.Generator().manual_seed(incumbent.limits.seed)
+        for number in itertools.count():
+            trainer = self.trainer = self._trainer(incumbent, generator)
+            if incumbent.limits.known:
+                trainer.buffer.add(incumbent.limits.known, incumbent.evaluate(incumbent.limits.known))
+            trainer.run(incumbent.checkpoint, resumes=number == 0)
+            if not trainer.is_stagnant:
+                return
+
+    def _trainer(self, incumbent: Incumbent, generator: torch.Generator) -> Trainer:
+        problem = incumbent.problem
         policy = self.policy(problem, generator)
         is_trained = self.learns_before(policy, incumbent, generator)
-        trainer = self.trainer = Trainer(
+        return Trainer(
             self.name,
             policy,
             incumbent,
@@ -120,30 +148,6 @@ class LearnedPlacer(Placer[T]):
             penalty=self.penalty(problem),
             is_trained=is_trained,
         )
-
-        def remember(plans: Sequence[Plan]) -> None:
-            if plans:
-                trainer.buffer.add(plans, incumbent.evaluate(plans))
-
-        remember(limits.known)
-        remember(self._taught(incumbent))
-        is_polished = incumbent.is_cheap and self.options.updates is None and np.isfinite(limits.seconds)
-        polish = self.options.polish * is_polished
-        trainer.run(incumbent.checkpoint, 1.0 - polish if polish else np.inf)
-        if polish and incumbent.best is not None:
-            limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,))
-            SaPlacer().search(problem, incumbent, limits)
-
-    def _taught(self, incumbent: Incumbent) -> list[Plan]:
-        """The best plan of the policy that was learned on other problems, where it knows what is asked for."""
-        is_new = incumbent.checkpoint is None or incumbent.checkpoint.load() is None
-        if not (are_asked(incumbent) and is_new and self.options.begins_taught):
-            return []
-        try:
-            plan = self._rules.search(incumbent.problem, incumbent, incumbent.limits).plan
-        except OptionError:  # not for this objective, or without costs
-            return []
-        return [] if plan is None else [plan]
 
 
 @contextlib.contextmanager

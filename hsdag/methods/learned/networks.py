@@ -314,6 +314,19 @@ def cost_features(costs: ScheduleProblem) -> FloatArray:
     return np.concatenate([np.log(time_s / mean_s[:, None]), share[:, None], inputs_of(costs).x.numpy()], axis=1)
 
 
+def assumed_costs(problem: Problem) -> ScheduleProblem:
+    """Costs to draw plans by where none are known: an op takes a second on any device, and so does a mean transfer."""
+    graph = problem.units.graph
+    edges = np.stack([graph.edge_src, graph.edge_dst], axis=1)
+    sent = graph.output_bytes[graph.edge_src]
+    return ScheduleProblem.from_arrays(
+        np.where(problem.supported, 1.0, np.nan),
+        edges,
+        output_bytes=graph.output_bytes,
+        link_bandwidth_bytes_per_s=max(float(sent.mean()) if len(sent) else 0.0, 1.0),
+    )
+
+
 def finite_times(costs: ScheduleProblem) -> FloatArray:
     """[N, D] seconds, above 0 in single precision, too: a thousandth of the mean is added, or a second where all are 0.
 

@@ -54,7 +54,7 @@ class TrainingOptions(ABC):
     epochs: int = 2
     """Optimisation steps per update."""
     learning_rate: float = 1e-3
-    """Adam's learning rate at the beginning."""
+    """Adam's learning rate at the beginning; where this and the last are 0, nothing is learned from any plan."""
     last_learning_rate: float = 3e-4
     """Adam's learning rate at the end."""
     exploration: float = 0.0
@@ -87,27 +87,21 @@ class TrainingOptions(ABC):
     """Evaluate the plans of single devices before learning starts, which gives v_ref."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them alone."""
+    stagnation: int = 0
+    """Updates in a row without a better plan after which the search ends, and begins anew where there is time; 0
+    never."""
     patience: int = 25
     """Updates in a row without any new plan after which the search has converged; 0 never."""
-    begins_taught: bool = True
-    """Where plans are simulated, begin with the plans of the policy that was learned on other problems: the best of
-    them is imitated with the elites."""
-    initial: str | None = None
-    """Policy file of 'hsdag train' to begin with in place of the one that comes with this release, which --init
-    gives."""
-    polish: float = 0.4
-    """Where plans are simulated, the share of a budget of seconds, at its end, for annealing from the best plan; none
-    where the number of updates is given."""
 
     ranges: ClassVar[Ranges] = (
         ("at least 0 or None", 0, NO_END, "updates"),
         ("at least 2 or None", 2, NO_END, "kept_per_update"),
         ("at least 1", 1, NO_END, "plans_per_update epochs resample_tries"),
-        ("at least 0", 0, NO_END, "elites greedy_every patience entropy last_entropy max_grad_norm"),
-        ("at least 0", 0, NO_END, "imitation_weight teacher_updates last_learning_rate growth"),
-        ("above 0", ABOVE_0, NO_END, "learning_rate advantage_floor"),
+        ("at least 0", 0, NO_END, "elites greedy_every patience stagnation entropy last_entropy max_grad_norm"),
+        ("at least 0", 0, NO_END, "imitation_weight teacher_updates learning_rate last_learning_rate growth"),
+        ("above 0", ABOVE_0, NO_END, "advantage_floor"),
         ("above 0 or None", ABOVE_0, NO_END, "clip"),
-        ("in [0, 1]", 0, 1, "exploration polish"),
+        ("in [0, 1]", 0, 1, "exploration"),
         ("in (0, 1]", ABOVE_0, 1, "discount"),
     )
     """What options must be, in words and as the least and the largest value, and their names."""
@@ -137,7 +131,7 @@ class TrainingOptions(ABC):
         return {k: v.value if isinstance(v, Enum) else v for k, v in asdict(self).items()}
 
 
-ALONE: Mapping[str, Any] = {"elites": 0, "patience": 0, "begins_taught": False, "polish": 0.0}
+ALONE: Mapping[str, Any] = {"elites": 0, "patience": 0}
 """Options of papers: nothing but what the policy draws is learned from, until the updates are over."""
 REINFORCE: Mapping[str, Any] = {**ALONE, "epochs": 1, "clip": None}
 """The same where every plan is learned from once, as it was drawn."""

@@ -7,7 +7,7 @@ steps of a sweep, S groups that a step places, M decisions.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
@@ -17,17 +17,15 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hsdag.ir.graph.computation_graph import BoolArray, IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.networks import Edges, Mlp, standardise, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
-from hsdag.methods.learned.policy import Exploring, Likelihood, Policy, Rollout, drawn, log_p_of
+from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.values import simulated_values
-from hsdag.scoring.memory import MemoryCheck
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,7 @@ class Episode:
     log_p: torch.Tensor  # [N, G], or [0] where they were not drawn
 
 
-class PlacetoPolicy(Policy):
+class PlacetoPolicy(LikelihoodPolicy):
     """Begins with a trivial placement and visits every group once a sweep, to place it anew."""
 
     network: PlacetoNetwork
@@ -371,17 +369,6 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         num_rows = min(max(ROWS, num), num_steps * num)
         return 12.0 * num_rows * made + 9.0 * num**2 + 16.0 * options.intermediate * num_steps * num
 
-    def penalty(self, problem: Problem) -> Callable[[Plan], float]:
-        """R(p) of A.7: the simulated value and so many seconds per GB that the fullest device is over its memory."""
-        costs, semantics = problem.known_costs, problem.semantics
-        check = MemoryCheck(costs, semantics)
-        scale_s = self.options.memory_penalty / GB
-
-        def penalised(plan: Plan) -> float:
-            if not problem.is_legal(plan.placement):
-                return float("nan")
-            over_bytes = float((check.peak_bytes(plan.placement) - costs.memory_bytes).max())
-            value = float(simulated_values(problem.objective, costs, plan.placement[None], semantics, None)[0])
-            return value + scale_s * over_bytes if over_bytes > 0 and np.isfinite(value) else float("nan")
-
-        return penalised
+    def penalised(self, value: float, over_bytes: FloatArray, memory_bytes: FloatArray) -> float:  # noqa: ARG002
+        """R(p) of A.7: so many seconds more per GB that the fullest device is over its memory."""
+        return value + self.options.memory_penalty / GB * float(over_bytes.max())

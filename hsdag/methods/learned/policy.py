@@ -49,6 +49,19 @@ class Exploring:
     heat: float = 1.0
 
 
+@dataclass(frozen=True)
+class Aim:
+    """How a step learns: the range of importance weights, None for none; the weights of entropy and of imitation."""
+
+    clip: float | None
+    entropy: float
+    imitation: float
+
+
+RATIO_LIMIT, MOST_CHANGE = 3.0, 5.0
+"""An importance weight beyond it pulls no more, whatever the sign of the advantage; nor does a decision whose
+log-probability has changed by more."""
+
 GREEDY = 1e-30
 """A temperature at which the likeliest decision is taken; ties are broken at random."""
 
@@ -71,8 +84,37 @@ class Policy(ABC):
         """Decisions that lead to ``plans``, to be imitated."""
 
     @abstractmethod
+    def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None, aim: Aim) -> torch.Tensor:
+        """- mean over decisions of advantage times log-probability, less the entropy bonus; Adam ignores the scale.
+
+        ``advantages`` are of rollouts [B], or of their steps [B, T]. With ``aim.clip``, importance weights relative to
+        the distribution that was drawn from replace log-probabilities (Schulman et al. 2017, eq. 7). Without
+        advantages, decisions are imitated (DOPPLER, eq. 9).
+        """
+
+
+class LikelihoodPolicy(Policy):
+    """A policy that says how likely decisions are under the present weights."""
+
+    @abstractmethod
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Log-probabilities of decisions under the present weights, without exploration."""
+
+    def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None, aim: Aim) -> torch.Tensor:
+        now = self.likelihood(rollouts)
+        if advantages is None:
+            return -aim.imitation * now.log_p.mean()
+        gain = clipped(now.log_p, now.drawn, advantages.flatten()[now.owner], aim.clip)
+        return -gain.mean() - aim.entropy * now.entropy.mean()
+
+
+def clipped(log_p: torch.Tensor, drawn: torch.Tensor, weight: torch.Tensor, clip: float | None) -> torch.Tensor:
+    """[...] what a step is to raise: weights times log-probabilities, or times importance weights within a range."""
+    if clip is None:
+        return log_p * weight
+    ratio = torch.exp((log_p - drawn).clamp(-MOST_CHANGE, MOST_CHANGE))
+    gain = torch.minimum(ratio * weight, ratio.clamp(1.0 - clip, 1.0 + clip) * weight)
+    return torch.maximum(gain, RATIO_LIMIT * weight.clamp(max=0.0))
 
 
 def drawn(logits: torch.Tensor, exploring: Exploring, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -122,7 +164,7 @@ class Decisions:
     log_p: torch.Tensor  # [U], or [0] where they were not drawn
 
 
-class StepwisePolicy(Policy):
+class StepwisePolicy(LikelihoodPolicy):
     """A policy over placements, whose decisions are the devices of units."""
 
     network: StepwiseNetwork

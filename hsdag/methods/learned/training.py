@@ -17,8 +17,9 @@ import torch
 
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.methods.incumbent import LEAST_GAIN
 from hsdag.methods.learned.options import Baseline, Reward, TrainingOptions
-from hsdag.methods.learned.policy import Exploring, Policy, Rollout
+from hsdag.methods.learned.policy import Aim, Exploring, Policy, Rollout
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Checkpoint, Evaluator, Score
 
@@ -49,6 +50,11 @@ class Buffer:
         """The best distinct plans with their values, as many as are imitated; earlier ones win ties."""
         return self._best[: self.options.elites]
 
+    @property
+    def best(self) -> float:
+        """The best value, infinite before the first success."""
+        return self._best[0][1] if self._best else np.inf
+
     def add(self, plans: Sequence[Plan], scores: Sequence[Score], *, single: bool = False) -> FloatArray:
         """[B] values of evaluated plans, NaN for failures; those of ``single`` devices are references."""
         for plan, score in zip(plans, scores, strict=True):
@@ -74,12 +80,15 @@ class Buffer:
 
     def rewards(self, values: FloatArray) -> FloatArray:
         """[B] rewards of values; a failure, NaN, counts as FAILURE_FACTOR times the worst value seen."""
-        if not self._marks or self._marks["worst"][1] == 0.0:
+        worst, reference = (self._marks[name][1] if self._marks else np.nan for name in ("worst", "reference"))
+        if not self._marks and not np.isnan(values).any():  # penalties alone
+            worst, reference = float(np.max(values)), float(np.min(values))
+        if np.isnan(worst) or worst == 0.0:
             return np.zeros(len(values))
-        penalised = np.where(np.isnan(values), FAILURE_FACTOR * self._marks["worst"][1], values)
+        penalised = np.where(np.isnan(values), FAILURE_FACTOR * worst, values)
         if self.options.reward is Reward.INVERSE:
             return np.asarray(1.0 / penalised, dtype=np.float64)
-        ratio = penalised / self._marks["reference"][1]
+        ratio = penalised / reference
         scaled = {Reward.NEGATIVE: ratio, Reward.SQUARE_ROOT: np.sqrt(ratio), Reward.LOG_RATIO: np.log(ratio)}
         return np.asarray(-scaled[self.options.reward], dtype=np.float64)
 
@@ -115,7 +124,6 @@ FAILURE_FACTOR = 4.0  # a plan that failed counts as this many times the worst v
 IN_UNIT_SCALE = (Baseline.BATCH, Baseline.RANKS)
 ADVANTAGE_LIMIT = 3.0  # standard deviations
 HEAT = 1.4  # the temperature rises by this factor for every draw that repeats a plan
-RATIO_LIMIT = 3.0  # an importance weight beyond it pulls no more, whatever the sign of the advantage
 SAVE_EVERY_S = 2.0
 """Between states that are stored where plans are simulated; where they are measured, every update is stored."""
 
@@ -148,10 +156,9 @@ class Trainer:
         self._optimiser = torch.optim.Adam(self.policy.network.parameters(), lr=self.options.learning_rate, fused=True)
         self.buffer = Buffer(self.options)
         self._recent: list[FloatArray] = []
-        self._update, self._idle_updates = 0, 0
+        self._update, self._idle_updates, self._better_at = 0, 0, 0
         self._scored_in = self.evaluator.version
         self._num_rewards, self._mean_reward = 0, 0.0
-        self._until = np.inf
         self._step_share = 0.0
 
     def _rate(self, first: float, last: float) -> float:
@@ -159,25 +166,29 @@ class Trainer:
         progress = self._update / self.options.updates if self.options.updates else self.evaluator.progress
         return first + (last - first) * min(progress, 1.0)
 
-    def run(self, checkpoint: Checkpoint | None = None, until: float = np.inf) -> None:
-        """Train until the updates are over, nothing new is drawn, or the share ``until`` of the budget is spent.
+    def run(self, checkpoint: Checkpoint | None = None, *, resumes: bool = True) -> None:
+        """Train until the updates are over, nothing new is drawn, or nothing better for too long.
 
-        The evaluator keeps what is found. Goes on from ``checkpoint`` where it holds a state. Raises SearchStopped when
-        the evaluator does.
+        The evaluator keeps what is found. Goes on from ``checkpoint`` where it holds a state and this ``resumes``.
+        Raises SearchStopped when the evaluator does.
         """
-        self._until = until
         patience = self.options.patience
         saved_s = -np.inf
-        if not self._resume(checkpoint):
+        if not (resumes and self._resume(checkpoint)):
             self.begin()
             self._save(checkpoint)
         most = np.inf if self.options.updates is None else self.options.updates
-        while self._update < most and self.evaluator.progress < until and not 0 < patience <= self._idle_updates:
+        while self._update < most and not 0 < patience <= self._idle_updates and not self.is_stagnant:
             self.update()
             if not self.evaluator.is_cheap or time.monotonic() - saved_s > SAVE_EVERY_S:
                 self._save(checkpoint)
                 saved_s = time.monotonic()
         self._save(checkpoint)
+
+    @property
+    def is_stagnant(self) -> bool:
+        """Whether no better plan was drawn for too long."""
+        return 0 < self.options.stagnation <= self._update - self._better_at
 
     def begin(self) -> None:
         """Have the plans of single devices evaluated, if asked, and what a trained policy answers at once."""
@@ -198,7 +209,7 @@ class Trainer:
 
     def _learn_from_draws(self) -> None:
         """Draw plans, have them evaluated, and learn from them and from elites."""
-        before = len(self.buffer)
+        before, best = len(self.buffer), self.buffer.best
         rollouts = self._drawn()
         values = self._evaluate([rollout.plan for rollout in rollouts])
         advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)
@@ -209,10 +220,12 @@ class Trainer:
         if self.buffer.elites:
             groups.append((self.policy.replay([plan for plan, _ in self.buffer.elites], self.generator), None))
         self._idle_updates = 0 if len(self.buffer) > before else self._idle_updates + 1
+        if self.buffer.best < best * (1 - LEAST_GAIN):
+            self._better_at = self._update
         for _ in range(self.options.epochs):
             self.evaluator.check()
             begin = self.evaluator.progress
-            if begin + self._step_share < self._until:  # else no draw is left that would gain from it
+            if begin + self._step_share < 1.0:  # else no draw is left that would gain from it
                 self._step(groups)
                 self._step_share = self.evaluator.progress - begin
 
@@ -300,30 +313,14 @@ class Trainer:
         for parameters in self._optimiser.param_groups:
             parameters["lr"] = self._rate(self.options.learning_rate, self.options.last_learning_rate)
         self._optimiser.zero_grad(set_to_none=True)
-        loss = torch.stack([self.loss(rollouts, advantages) for rollouts, advantages in groups]).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        if self.options.max_grad_norm:
-            torch.nn.utils.clip_grad_norm_(self.policy.network.parameters(), self.options.max_grad_norm)
-        self._optimiser.step()
-
-    def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None) -> torch.Tensor:
-        """- mean over decisions of advantage times log-probability, less the entropy bonus; Adam ignores the scale.
-
-        With ``clip``, importance weights relative to the distribution that was drawn from replace log-probabilities
-        (Schulman et al. 2017, eq. 7). Without advantages, decisions are imitated (DOPPLER, eq. 9).
-        """
         options = self.options
-        now = self.policy.likelihood(rollouts)
-        if advantages is None:
-            return -options.imitation_weight * now.log_p.mean()
-        weights = advantages.flatten()[now.owner]
-        if options.clip:
-            ratio = torch.exp((now.log_p - now.drawn).clamp(-5.0, 5.0))
-            gain = torch.minimum(ratio * weights, ratio.clamp(1.0 - options.clip, 1.0 + options.clip) * weights)
-            gain = torch.maximum(gain, RATIO_LIMIT * weights.clamp(max=0.0))
-        else:
-            gain = now.log_p * weights
-        return -gain.mean() - self._rate(options.entropy, options.last_entropy) * now.entropy.mean()
+        entropy = self._rate(options.entropy, options.last_entropy)
+        aim = Aim(options.clip, entropy, options.imitation_weight)
+        loss = torch.stack([self.policy.loss(rollouts, advantages, aim) for rollouts, advantages in groups]).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if options.max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(self.policy.network.parameters(), options.max_grad_norm)
+        self._optimiser.step()
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         """Keep weights as ``policy.NAME``, Adam's moments as ``adam.NUMBER.MOMENT``, and all that changes."""
@@ -337,6 +334,7 @@ class Trainer:
             "buffer": of_buffer,
             "update": self._update,
             "idle_updates": self._idle_updates,
+            "better_at": self._better_at,
             "num_rewards": self._num_rewards,
             "mean_reward": self._mean_reward,
             "recent": np.array(self._recent).tolist(),
@@ -363,12 +361,13 @@ class Trainer:
         self.generator.set_state(tensors["generator"])
         self.buffer.restore(tensors, state["buffer"])
         self._update, self._idle_updates = state["update"], state["idle_updates"]
+        self._better_at = state["better_at"]
         self._num_rewards, self._mean_reward = state["num_rewards"], state["mean_reward"]
         self._recent = list(np.array(state["recent"]))
         return True
 
 
-STATES = 2
+STATES = 3
 """The version of stored states."""
 
 

@@ -110,12 +110,12 @@ class RulesOptions:
 
     @staticmethod
     def at_once(initial: str | None) -> RulesOptions:
-        """Those with which searches by other methods begin."""
+        """Those with which searches by ``auto`` begin."""
         return RulesOptions(rounds=ROUNDS_AT_ONCE, initial=initial)
 
 
 def are_asked(incumbent: Incumbent) -> bool:
-    """Whether other methods begin with what the rules answer: where plans are simulated as those they learned from."""
+    """Whether ``auto`` asks the rules: where plans are simulated as those they learned from."""
     return incumbent.is_cheap and incumbent.problem.semantics.execution is Execution.WORK_CONSERVING
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -16,11 +18,17 @@ from numpy.typing import NDArray
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import ZERO, bare, inlined, inner, run
-from hsdag.methods.incumbent import GaveUp
+from hsdag.methods.base import NoOptions, Placer
+from hsdag.methods.incumbent import GaveUp, Incumbent, Status
+from hsdag.methods.lists.base import TWO_OPS
+from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.values import Lists, lists_for, lists_of
+from hsdag.methods.local.windows import WindowsPlacer
 from hsdag.runtime.problem.bounds.simple import shared_load
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 
@@ -43,6 +51,34 @@ TWINS, ROUNDING = 12, 1e-9
 time are equal: the states differ by an exchange of devices or by the order of choices alone."""
 SLICE = 1_000_000
 """Ops that all states place between two looks at whether the search has to end."""
+
+
+PART = 0.3
+"""Share of the time of a search for the beams, before windows."""
+
+
+class BeamPlacer(Placer[NoOptions]):
+    """Beam search, and ``windows`` from the best plan; for large graphs, whose list schedules leave devices idle."""
+
+    name = "beam"
+    objectives = ("latency",)
+    executions = (Execution.WORK_CONSERVING,)
+    gives_order = True
+    is_seeded = True
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        limits = incumbent.limits
+        incumbent.evaluate(list(limits.known) or list(HeftPlacer().proposals(incumbent.problem, 0)))
+        given = PART * incumbent.left_s, PART * incumbent.evaluations_left, incumbent.check
+        with suppress(GaveUp):
+            incumbent.evaluate(list(beam_plans(incumbent.costs, *given)))
+        known = () if incumbent.best is None else (incumbent.best,)
+        WindowsPlacer().search(incumbent.problem, incumbent, replace(limits, seconds=incumbent.left_s, known=known))
+        return Status.FEASIBLE
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        WindowsPlacer().prepare(problem, takes_order=takes_order)
+        list(beam_plans(TWO_OPS, 0.0, 1.0, int))
 
 
 def beam_plans(costs: ScheduleProblem, seconds: float, most: float, check: Callable[[], object]) -> Iterator[Plan]:

@@ -118,7 +118,7 @@ class AutoPlacer(Placer[AutoOptions]):
         for method in [m for m in (*_lists(problem), *others) if m not in self.options.left_out]:
             search_two_ops(make_placer(method, is_cheap=True), problem)
         is_deep = has_schedule(problem) and problem.num_units > MOST_UNITS_AT_ONCE
-        windows = ["multilevel"] if _is_contracted(problem) else ["windows"] * is_deep
+        windows = ["beam"] if _is_unlike(problem) else ["windows"] * is_deep
         for method in ("sa", "repeated", *windows):
             if method not in self.options.left_out:
                 make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)
@@ -132,11 +132,11 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("sa", 1.0)
             return
         size = problem.num_units * problem.num_devices
-        is_contracted = _is_contracted(problem)
+        is_unlike = _is_unlike(problem)
         is_deep = problem.num_units > MOST_UNITS_AT_ONCE
         is_large = problem.num_units > MOST_UNITS_FOR_ALL and has_schedule(problem)
         is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s and costs.num_ops == problem.units.fine.num_ops
-        if is_contracted and is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
+        if is_unlike and is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
             stages = Stages(costs, Execution.WORK_CONSERVING, incumbent.check, EFFORT, cut_by=barriers_of)
             incumbent.report(bound=stages.bound)
         if size <= MOST_CHOICES_TO_PROVE:
@@ -149,13 +149,13 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("cpsat", 0.8, 1)
         elif size <= MOST_CHOICES_TO_SPLIT:
             yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
-        if is_contracted and is_deep:
-            yield Turn("multilevel", 1.0 if is_large else 0.5)
-        beside = "windows" if is_deep else "multilevel" if is_contracted else None
+        if is_unlike:
+            yield Turn("beam", 1.0 if is_large else 0.5)
+        has_windows = is_deep or is_unlike
         for number in range(1, 1000):
-            if beside is not None:
-                yield Turn(beside, 1.0 if is_large else 0.5, number)
-            yield Turn("sa", 1.0 if beside is None else 0.5, number)
+            if has_windows:
+                yield Turn("windows", 1.0 if is_large else 0.5, number)
+            yield Turn("sa", 0.5 if has_windows else 1.0, number)
 
     def _first_turns(self, incumbent: Incumbent) -> Iterator[Turn]:
         """Lists and cuts; in a search that goes on, only the quick lists come again."""
@@ -180,8 +180,8 @@ class AutoPlacer(Placer[AutoOptions]):
         return end.status
 
 
-def _is_contracted(problem: Problem) -> bool:
-    """Whether multilevel search has a turn: a schedule without repeated blocks, too large to be proven optimal."""
+def _is_unlike(problem: Problem) -> bool:
+    """Whether beam search has a turn: a schedule without repeated blocks, too large to be proven optimal."""
     is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
     return is_large and has_schedule(problem) and problem.costs is not None and find_blocks(problem.costs) is None
 

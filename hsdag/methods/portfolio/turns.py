@@ -45,18 +45,22 @@ class Turn:
             return None
         except Exception as error:  # noqa: BLE001 - the other methods go on
             return TurnEnd(failure=f"{type(error).__name__}: {error}")
-        return TurnEnd(result.status, None, result.lower_bound, result.plan)
+        return TurnEnd(result.status, None, result.lower_bound, result.plan, parts=result.contributions)
 
 
 @dataclass(frozen=True)
 class TurnEnd:
-    """How a turn ended: its status, or why it has none; its bound, its best plan, and the plans that it simulated."""
+    """How a turn ended: its status, or why it has none; its bound, its best plan, and the plans that it simulated.
+
+    ``parts`` is what it had other methods do.
+    """
 
     status: Status | None = None
     failure: str | None = None
     bound: Bound | None = None
     plan: Plan | None = None
     num_plans: int = 0
+    parts: tuple[Contribution, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +98,15 @@ class TurnJob(Job[TurnEnd | None]):
 
 
 def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, end: TurnEnd) -> None:
-    """Take note of what a turn contributed since ``began_s``, when the best value was ``before``."""
+    """Take note of what a turn contributed since ``began_s``, when the best value was ``before``.
+
+    What it had others do comes first and is theirs.
+    """
+    for part in (each.later(began_s) for each in end.parts):
+        after = min(part.after, before)
+        name = f"{part.method} in {turn.method}"
+        incumbent.contributions.append(replace(part, method=name, before=before, after=after))
+        began_s, before = part.ended_s, after
     after = incumbent.best_score
     incumbent.contributions.append(
         Contribution(turn.method, began_s, incumbent.elapsed_s, before, after, end.bound, end.status, end.failure)

@@ -79,7 +79,7 @@ class RepeatedPlacer(Placer[NoOptions]):
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if problem.costs is None or find_blocks(problem.costs) is None:
             return  # where nothing repeats, nothing is called
-        for each in ("sa", "rules", "multilevel") if has_schedule(problem) else ("sa", "mincut"):
+        for each in ("sa", "rules", "beam") if has_schedule(problem) else ("sa", "mincut"):
             make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
 
 

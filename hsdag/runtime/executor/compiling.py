@@ -16,6 +16,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError, last_line
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.gates import has_one_thread
 from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.cut import Cut, Subgraph
@@ -64,7 +65,8 @@ def compile_on(
             raise DeviceError(f"{specs[part.device].name} cannot compile {what}: {last_line(error)}") from error
 
     bf16 = in_bf16(specs, (properties or {}).get(PRECISION), core)
-    submodels = build_submodels(model, plan.cut, bf16, hands_over_in_bf16=True)
+    single = {d for d, spec in enumerate(specs) if has_one_thread(spec)}
+    submodels = build_submodels(model, plan.cut, bf16, single)
     pairs = zip(plan.cut.subgraphs, submodels, strict=True)
     parts = [CompiledPart(submodel, partial(compile_part, part)) for part, submodel in pairs]
     backend = OpenVinoBackend(plan.cut, parts, SharedMemory(core, specs))

@@ -52,6 +52,8 @@ class RunningOps:
     is_join: BoolArray  # [N] and reads an op that runs
     is_result: BoolArray  # [N] whether a Result reads it
     read_bytes: FloatArray  # [N] of those outputs that anything reads
+    edge: IntArray  # [E + C] by which something is read, those through repeated ops at the end
+    reader: IntArray  # [E + C] the op that reads it
     atom: IntArray  # [N] a number that ops share which stay in one part: those that keep a variable
 
     @staticmethod
@@ -73,12 +75,13 @@ def _running_ops(graph: ComputationGraph) -> RunningOps:
     of_running = np.zeros(n, dtype=np.bool_)
     of_running[graph.edge_dst[runs[graph.edge_src]]] = True
     runs &= ~((types == "Result") & of_running)
-    carried = carried_by_repeated(graph, repeated, known)
-    src, dst = (np.append(of, more) for of, more in zip((graph.edge_src, graph.edge_dst), carried, strict=True))
-    both = np.flatnonzero(runs[src] & runs[dst])
-    _, first = np.unique(np.ravel_multi_index((src[both], dst[both]), (n, n)), return_index=True)
+    carried, carried_to = carried_by_repeated(graph, repeated, known)
+    edge, reader = np.append(np.arange(len(graph.edge_src)), carried), np.append(graph.edge_dst, carried_to)
+    source = graph.edge_src[edge]
+    both = np.flatnonzero(runs[source] & runs[reader])
+    _, first = np.unique(np.ravel_multi_index((source[both], reader[both]), (n, n)), return_index=True)
     in_order = both[np.sort(first)]
-    src, dst = src[in_order], dst[in_order]
+    src, dst = source[in_order], reader[in_order]
     atom = np.arange(n) if variable_of(graph) is None else colocate(graph).sets.labels
     is_alone = np.bincount(atom[runs], minlength=n)[atom] == 1
     producers = Csr.build(n, dst, src)
@@ -93,6 +96,8 @@ def _running_ops(graph: ComputationGraph) -> RunningOps:
         is_join=np.isin(types, list(JOIN_TYPES)) & (np.diff(producers.indptr) > 0) & is_alone,
         is_result=is_result,
         read_bytes=np.bincount(graph.edge_src[once], graph.edge_bytes[once], minlength=n).astype(np.float64),
+        edge=edge,
+        reader=reader,
         atom=atom,
     )
 

@@ -105,12 +105,12 @@ def tensors_of(
 
     What an op reads twice, it reads once; inputs of the model are not tensors of an instance.
     """
-    runs = RunningOps.of(graph).runs
-    count = len(instances.op)
-    to_result = ~runs & (np.asarray(graph.op_types) == "Result")
-    edge = np.flatnonzero(runs[graph.edge_src] & (runs | to_result)[graph.edge_dst])
-    at, reader = items_of(Csr.build(graph.num_ops, instances.op, np.arange(count)), graph.edge_dst[edge])
-    row, ends = edge[at], edge[to_result[graph.edge_dst[edge]]]
+    known, count = RunningOps.of(graph), len(instances.op)
+    to_result = ~known.runs & (np.asarray(graph.op_types) == "Result")
+    read = np.flatnonzero(known.runs[graph.edge_src[known.edge]] & (known.runs | to_result)[known.reader])
+    edge, by_op = known.edge[read], known.reader[read]
+    at, reader = items_of(Csr.build(graph.num_ops, instances.op, np.arange(count)), by_op)
+    row, ends = edge[at], edge[to_result[by_op]]
     rows = np.concatenate([row, ends])
     by = np.concatenate([instances.device[reader], instances.home[graph.edge_src[ends]]])
     ports = count, int(graph.edge_src_port.max(initial=0)) + 1

@@ -28,9 +28,10 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.colocation import known_ops
-from hsdag.ir.graph.flops import COMPUTES_PRODUCTS, ELEMENTWISE
 from hsdag.ir.graph.folding import folded_clone
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.graph.gates import keep_gates_apart
+from hsdag.ir.graph.masks import put_masks_first
+from hsdag.ir.graph.narrow import widen_columns
 from hsdag.ir.graph.state import repeated_ops
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor, incoming_ports
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox
@@ -43,8 +44,6 @@ The CPU plugin leaves their task in its queue (2026.4.1), and runs it before the
 its place, whatever has become of the request. So these live on, and once there is one, every inference of the process
 runs in a thread of the plugin.
 """
-LEAST_FLOPS_PER_BYTE = 8.0
-"""Of a product's output: those that sum fewer terms, such as outer products, are no product that the plugin rounds."""
 CLOSE_S = 5.0
 """How long closing waits for each device."""
 
@@ -84,29 +83,15 @@ class Submodel:
     has_state: bool = False
 
 
-def handed_over_in_bf16(cut: Cut, bf16: Collection[int]) -> set[Tensor]:
-    """Tensors that a device in ``bf16`` makes, or such alone read, and rounds: half the bytes for the same numbers.
-
-    Only those behind a matrix product or a convolution: before the first of these the CPU plugin computes in f32, such
-    as the angles of rotary embeddings. Results of the model keep their type.
-    """
-    graph = cut.graph
-    is_product = np.isin(graph.op_types, list(COMPUTES_PRODUCTS))
-    is_product &= graph.flops >= LEAST_FLOPS_PER_BYTE * graph.output_bytes
-    steps, hops = is_product.astype(np.float64), np.zeros(len(graph.edge_src))
-    behind = is_product | (longest_before(graph.topological_order, graph.predecessors, steps, hops) > 0)
-    read = {(tensor, part.device) for part in cut.subgraphs for tensor in part.inputs}
-    in_f32 = {tensor for tensor, device in read if {device, cut.device[tensor.source]}.isdisjoint(bf16)}
-    return {tensor for tensor, _ in read if behind[tensor.op]} - in_f32 - {tensor for _, tensor in cut.results}
-
-
 def build_submodels(
-    model: ov.Model, cut: Cut, bf16: Collection[int] = (), *, hands_over_in_bf16: bool = False
+    model: ov.Model, cut: Cut, bf16: Collection[int] = (), single: Collection[int] = ()
 ) -> tuple[Submodel, ...]:
     """The submodels of a cut; raises ModelError for a cut of another model. ``model`` is not changed.
 
     Those of one device come from one clone, unless they have copies of repeated ops that read inputs of their own.
-    ``bf16`` are the devices that compute in it, which may hand tensors over in it.
+    ``bf16`` are the devices that compute in it, ``single`` those of one thread. What parts hand over keeps its
+    type all the same: what a plugin keeps in single precision of the whole model, such as the sums that run along a
+    transformer, crosses in single precision.
     """
     named = ordered_ops(model)
     graph = cut.graph
@@ -114,8 +99,6 @@ def build_submodels(
         raise ModelError(f"the cut is of another model than {model.get_friendly_name()!r}: their ops differ")
     incoming = incoming_ports(graph)
     repeated = np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist()
-    halves = handed_over_in_bf16(cut, bf16) if bf16 and hands_over_in_bf16 else set()
-    halves = {t for t in halves if named[t.op][1].output(t.port).get_element_type() == ov.Type.f32}
     clones: dict[int, list[ov.Node]] = {}
     submodels = []
     for s, part in enumerate(cut.subgraphs):
@@ -124,7 +107,7 @@ def build_submodels(
             clones[clone] = folded_clone(model, graph)[1]
         nodes = clones[clone]
         ends = [(nodes[tensor.op], tensor) for tensor in part.outputs]  # a Result hands out itself
-        results = [v if v.get_type_name() == "Result" else _result(v, t.port, t in halves) for v, t in ends]
+        results = [v if v.get_type_name() == "Result" else opset13.result(v.output(t.port)) for v, t in ends]
         results.append(opset13.result(opset13.constant(np.ones(1, dtype=np.float32))))
         parameters: dict[Tensor, ov.Node] = {}
         read = {(tensor.op, tensor.port): tensor for tensor in part.inputs}
@@ -136,30 +119,19 @@ def build_submodels(
                     continue
                 given = named[u][1].output(out)
                 if tensor not in parameters:
-                    kind = ov.Type.bf16 if tensor in halves else given.get_element_type()
-                    parameters[tensor] = opset13.parameter(given.get_partial_shape(), kind)
+                    parameters[tensor] = opset13.parameter(given.get_partial_shape(), given.get_element_type())
                     parameters[tensor].set_friendly_name(f"{graph.op_names[u]}:{out}")
-                source = parameters[tensor]
-                if tensor in halves:
-                    source = opset13.convert(source, "f32")
-                elif part.device in bf16 and _is_misread(source, nodes[v]):
-                    source = opset13.maximum(source, opset13.constant(np.finfo(np.float32).min))
-                nodes[v].input(port).replace_source_output(source.output(0))
+                nodes[v].input(port).replace_source_output(parameters[tensor].output(0))
         sinks = [nodes[v] for v in part.ops if graph.op_types[v] == "Assign"]
+        own = [nodes[v] for v in part.ops]
+        if part.device in single:
+            keep_gates_apart(own)
+        if part.device in bf16:
+            put_masks_first(own)
+            widen_columns(own)
         excerpt = ov.Model(results, sinks, list(parameters.values()), f"{graph.name}/{s}")
         submodels.append(Submodel(excerpt, tuple(parameters), part.outputs, bool(sinks)))
     return tuple(submodels)
-
-
-def _result(node: ov.Node, port: int, is_half: bool) -> ov.Node:
-    return opset13.result(opset13.convert(node.output(port), "bf16") if is_half else node.output(port))
-
-
-def _is_misread(parameter: ov.Node, reader: ov.Node) -> bool:
-    """Whether the CPU plugin may take an f32 input for one of bf16, as it does with a mask that attention adds to its
-    scores along other axes, where it computes in bf16 and the mask is an input of the model (2026.4.1)."""
-    is_added = parameter.get_element_type() == ov.Type.f32 and reader.get_type_name() in ELEMENTWISE
-    return is_added and parameter.get_partial_shape() != reader.get_output_partial_shape(0)
 
 
 class CompiledPart:

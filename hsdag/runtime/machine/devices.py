@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,16 +55,36 @@ class CpuTopology:
 class DeviceSet:
     """Devices to place on, and the whole devices that their parts compete with.
 
-    ``placed`` are searched over; ``rivals`` are physical devices of which some of ``placed`` are parts.
+    ``placed`` are searched over; ``rivals`` are physical devices of which some of ``placed`` are parts, and devices as
+    they were before hsdag chose settings for them: the names of these ``defaults`` with the names of the devices.
     """
 
     placed: tuple[DeviceSpec, ...]
     rivals: tuple[DeviceSpec, ...]
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def wholes(self) -> tuple[str, ...]:
+        """Names of rivals of which others are parts."""
+        placed = {spec.name for spec in self.placed}
+        return tuple(spec.name for spec in self.rivals if self.defaults.get(spec.name, spec.name) not in placed)
 
     @property
     def all(self) -> tuple[DeviceSpec, ...]:
         """Every device that may hold the whole model."""
         return self.placed + self.rivals
+
+    def answering(self, name: str) -> list[DeviceSpec]:
+        """The devices as a placement lists them whose answer has this name: those that are defaults are left out.
+
+        Where the answer is one of these, it takes the place and the name of the device that it was given as.
+        """
+        given = {own: spec for spec in self.rivals if (own := self.defaults.get(spec.name)) and spec.name == name}
+        return [
+            replace(given[spec.name], name=spec.name) if spec.name in given else spec
+            for spec in self.all
+            if spec.name not in self.defaults
+        ]
 
 
 def list_devices() -> tuple[DeviceInfo, ...]:
@@ -156,6 +176,15 @@ def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ..
                 properties["SCHEDULING_CORE_TYPE"] = core_type
             specs.append(DeviceSpec(f"CPU_{len(specs)}", "CPU", properties))
     return tuple(specs)
+
+
+DEFAULT = "_default"
+"""How the name of a device ends that is one of OpenVINO's without the settings that were chosen for it."""
+
+
+def default_of(spec: DeviceSpec, given: Mapping[str, str] | None = None) -> DeviceSpec:
+    """A further device over the plugin of one of OpenVINO's, with its own settings but for those that are given."""
+    return DeviceSpec(f"{spec.plugin.replace('.', '')}{DEFAULT}", spec.plugin, dict(given or {}))
 
 
 def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet:

@@ -12,23 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import openvino as ov
-import platformdirs
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OutputError
-from hsdag.ir.files import write_atomically
+from hsdag.ir.files import cache_folder, write_atomically
 from hsdag.runtime.machine.usable import usable_cpus
 
-SCHEMA = 4
+SCHEMA = 5
 """Part of every key: raise it when the measurements or their meaning change."""
-
-CACHE_VARIABLE = "HSDAG_CACHE_DIR"
-
-
-def cache_folder() -> Path:
-    """What HSDAG_CACHE_DIR names, or else the folder for hsdag in the user's cache folder."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("hsdag"))
 
 
 class ProfileCache:
@@ -60,6 +51,11 @@ class ProfileCache:
         with contextlib.suppress(OSError, OutputError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps({"key": _full(key), "effort_s": effort_s, "value": value}).encode())
+
+    def drop(self, key: Mapping[str, Any]) -> None:
+        """Forget what is under a key."""
+        with contextlib.suppress(OSError):
+            self._path(key).unlink()
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         """Below a file, where nothing can be kept, without a folder."""

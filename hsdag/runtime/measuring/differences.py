@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.elements import array_of, tensor_of
 from hsdag.ir.errors import ExecutionError, ModelError
-from hsdag.ir.ports import array_of
 from hsdag.runtime.machine.devices import infer_checked, make_core
 from hsdag.runtime.measuring.inferences import Course, CourseRunner
 from hsdag.runtime.measuring.messages import Distance
@@ -30,7 +30,7 @@ CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course]) -> list[NDArray[Any]]:
     """Outputs of all inferences of courses on a device, which is loaded for that alone."""
     request = make_core((spec,)).compile_model(model, spec.openvino_name).create_infer_request()
-    return CourseRunner(request, model.inputs, courses, stateful=bool(model.get_variables())).outputs(model.outputs)
+    return CourseRunner(request, courses, stateful=bool(model.get_variables())).outputs(len(model.outputs))
 
 
 def op_alone(
@@ -39,8 +39,9 @@ def op_alone(
     """Op ``name`` as a model of its own, and its inputs as a device computes them in the first inference."""
     read = inputs_of(model, name)
     arrays = outputs_on(device, up_to(model, read), courses) if read else []
-    keys = [(source, k) for source in read for k in range(len(_node(model, source).outputs()))]
-    tensors = {key: _tensor(array) for key, array in zip(keys, arrays, strict=False)}
+    ports = {(source, k): port for source in read for k, port in enumerate(_node(model, source).outputs())}
+    pairs = zip(ports.items(), arrays, strict=False)
+    tensors = {key: tensor_of(port.get_element_type(), array) for (key, port), array in pairs}
     node = _node(model, name)
     wanted = [(source.get_node().get_friendly_name(), source.get_index()) for source in node.input_values()]
     excerpt, given = _alone_with(node, {port: tensors[key] for port, key in enumerate(wanted) if key in tensors})
@@ -51,11 +52,7 @@ def halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
     """The first half of a tensor along every axis that is dynamic, as far as its bounds allow."""
     axes = zip(port.get_partial_shape(), tensor.shape, strict=True)
     kept = tuple(slice(size if axis.is_static else max(axis.min_length, (size + 1) // 2)) for axis, size in axes)
-    return _tensor(np.asarray(tensor.data)[kept])
-
-
-def _tensor(array: Any) -> ov.Tensor:
-    return ov.Tensor(np.ascontiguousarray(array))
+    return tensor_of(tensor.element_type, array_of(tensor)[kept])
 
 
 def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:

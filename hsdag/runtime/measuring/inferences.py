@@ -18,10 +18,10 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from hsdag.ir.elements import array_of, numpy_type, tensor_of
 from hsdag.ir.errors import HsdagError, last_line
 from hsdag.ir.graph.reader import Shapes, input_name
 from hsdag.ir.graph.scenario import Scenario, shares
-from hsdag.ir.ports import array_of
 from hsdag.runtime.machine.devices import infer_checked
 
 Tensors = tuple[ov.Tensor, ...]
@@ -41,10 +41,9 @@ class Course:
 class CourseRunner:
     """A request of a compiled model together with the courses that it runs."""
 
-    def __init__(self, request: Any, ports: Sequence[Any], courses: Sequence[Course], *, stateful: bool) -> None:
+    def __init__(self, request: Any, courses: Sequence[Course], *, stateful: bool) -> None:
         self.request = request
         self.courses = tuple(courses)
-        self._ports = ports
         self._stateful = stateful
         self._bound: Tensors = ()
         self.first_s = 0.0  # seconds of the first inference, once there was one
@@ -65,8 +64,8 @@ class CourseRunner:
         """Run every course; the weighted mean of their seconds."""
         return sum(course.share * self.seconds(course) for course in self.courses)
 
-    def outputs(self, ports: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        """Run every course; what all its inferences give at ``ports``. Raises RuntimeError where one fails."""
+    def outputs(self, num: int) -> list[np.ndarray[Any, Any]]:
+        """Run every course; the ``num`` outputs of all its inferences. Raises RuntimeError where one fails."""
         found: list[np.ndarray[Any, Any]] = []
         for course in self.courses:
             self._reset()
@@ -75,7 +74,7 @@ class CourseRunner:
                 begin = time.perf_counter()
                 infer_checked(self.request)
                 self.first_s = self.first_s or time.perf_counter() - begin
-                found.extend(array_of(self.request.get_tensor(port)) for port in ports)
+                found.extend(array_of(self.request.get_output_tensor(k)) for k in range(num))
         return found
 
     def stream(self, course: Course) -> Any:
@@ -91,8 +90,8 @@ class CourseRunner:
 
     def _bind(self, tensors: Tensors) -> None:
         if tensors is not self._bound:
-            for port, tensor in zip(self._ports, tensors, strict=True):
-                self.request.set_tensor(port, tensor)  # by the model's port: HETERO may order inputs otherwise
+            for k, tensor in enumerate(tensors):  # by number: names may be missing, or mean several
+                self.request.set_input_tensor(k, tensor)
             self._bound = tensors
 
 
@@ -155,37 +154,42 @@ def make_inputs(
     arrays = InputArrays(source) if source else None
     tensors = []
     for port in model.inputs:
-        name, element_type = input_name(port), port.get_element_type()
+        name, kind = input_name(port), port.get_element_type()
         shape = tuple(port.get_shape()) if shapes is None else shapes[name]
-        tensor = ov.Tensor(element_type, ov.Shape(list(shape)))
-        is_text = element_type == ov.Type.string
         if arrays is not None:
             name = next((n for n in sorted(port.get_names()) if n in arrays.names), name)
             values = arrays.read(name, shape)
-            if is_text != (values.dtype.kind in "SU"):
-                kind = "strings" if is_text else "numbers"
-                raise HsdagError(f"{source} needs an array {name!r} of {kind}, not of {values.dtype}")
-        elif is_text:
-            values = rng.integers(0, 2, shape).astype(str)
-        elif element_type.is_real():
-            values = rng.standard_normal(shape).astype(np.float32)
         else:
-            values = rng.integers(0, 2, tensor.data.shape)  # packed types: fewer bytes than elements
-            if name.endswith("attention_mask"):
-                values = np.ones_like(values)
-            elif name.endswith(("position_ids", "beam_idx")) and shape:
-                begin = (before or {}).get(name, 0) if name.endswith("position_ids") else 0
-                values = np.broadcast_to(begin + np.arange(shape[-1]), shape)
-        if is_text:
-            tensor.str_data = values
-        else:
-            tensor.data[...] = values
-        tensors.append(tensor)
+            values = _random(rng, name, kind, shape, (before or {}).get(name, 0))
+        try:
+            tensors.append(tensor_of(kind, values))
+        except ValueError as error:
+            raise HsdagError(f"{source or 'the model'}: input {name!r} {error}") from error
     return tensors
+
+
+def _random(rng: np.random.Generator, name: str, kind: ov.Type, shape: tuple[int, ...], before: int) -> NDArray[Any]:
+    """Values of an input, as ``make_inputs`` says."""
+    if kind == ov.Type.string:
+        return rng.integers(0, 2, shape).astype(str)
+    if not kind.is_dynamic() and numpy_type(kind).kind == "f":
+        values = rng.standard_normal(shape).astype(np.float32)
+        return np.abs(values) if kind == ov.Type.f8e8m0 else values  # which has no sign
+    if name.endswith("attention_mask"):
+        return np.ones(shape, np.int64)
+    if name.endswith(("position_ids", "beam_idx")) and shape:
+        begin = before if name.endswith("position_ids") else 0
+        return np.broadcast_to(begin + np.arange(shape[-1]), shape)
+    return rng.integers(0, 2, shape)
 
 
 REQUESTS_IN_FLIGHT = 4
 """So many at least, where nobody says how many."""
+
+
+def requests_in_flight(asked_for: int, num_devices: int = 1) -> int:
+    """How many are in flight where a compiled model asks for some; a device of one stream is busy with two."""
+    return 2 if asked_for == num_devices == 1 else max(REQUESTS_IN_FLIGHT, asked_for)
 
 
 def steady_period_s(requests: Sequence[Any], inferences: int, most_s: float = math.inf) -> float:
@@ -236,7 +240,8 @@ class InputArrays:
         if name in self.names:
             try:
                 with np.load(self.path) as archive:
-                    found = archive[name]
+                    file = f"{name}.npy"  # which NumPy would look for second where another array is called "NAME.npy"
+                    found = archive[file if file in archive.zip.namelist() else name]
             except Exception as error:  # as above
                 raise HsdagError(f"the array {name!r} of {self.path} cannot be read: {last_line(error)}") from error
         if found is None or found.shape != shape:

@@ -6,7 +6,7 @@ Legend: C candidates, R rounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -39,15 +39,25 @@ WARM_UP_SHARE = 0.1
 HOPELESS_ROUNDS = 3
 """Rounds before a slow candidate may be measured no further."""
 
+CHEAP = 0.05
+"""Share of the limit that the least rounds may take beyond it: where compiling has used it up, inferences are quick."""
+
+GAVE_LESS = 1.3
+"""Times as long as the least pulse of a comparison: where one takes longer, the machine gives much less than it can."""
+
+REPEATED = 2
+"""Times the rounds that are wanted, at most, where those do not count in which the machine gave less."""
+
 
 @dataclass(frozen=True)
 class Protocol:
     """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached.
 
-    ``limit_s`` includes preparing and warming up. ``min_rounds`` of what must be compared pass it where inferences are
-    so slow, and take up to three times as long; by then what cannot be called faster any more is left out. A candidate
-    that was below ``hopeless`` times the reference's speed in each of three or more rounds is measured no further: its
-    figure needs no more digits.
+    ``limit_s`` includes preparing and warming up, and a round that would pass it is not begun, but for the first one,
+    and for the least that are needed where these take next to nothing.
+    Where ``min_rounds`` would pass it, what cannot be called faster any more is left out, so that they do not. A
+    candidate that was below ``hopeless`` times the reference's speed in each of three or more rounds is measured no
+    further: its figure needs no more digits.
     """
 
     min_rounds: int = 6
@@ -106,6 +116,11 @@ class Ratio:
         return self.num_rounds >= MIN_ROUNDS_TO_CLAIM
 
     @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The interval's ends, None where a single round has none."""
+        return (self.low, self.high) if self.num_rounds > 1 else (None, None)
+
+    @property
     def interval(self) -> list[float | None]:
         """The interval's ends as JSON values, None where there were too few rounds."""
         return [self.low, self.high] if self.is_known else [None, None]
@@ -132,6 +147,8 @@ class Comparison:
 
     samples: Mapping[str, Samples]
     failures: Mapping[str, str]
+    disturbed: float = 0.0
+    """Share of the rounds' time in which the machine gave much less than in the rest."""
 
     def median(self, candidate: str) -> float:
         """Median of the candidate's round medians, seconds."""
@@ -199,8 +216,10 @@ def compare(
     *,
     prepare: Callable[[str], object] = lambda _: None,
     num_sure: int | None = None,
+    kept: Collection[str] = (),
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
+    pulse: Callable[[], Sequence[float]] = list,
     clock: Clock = time.perf_counter,
 ) -> Comparison:
     """Measure all candidates in common rounds.
@@ -208,23 +227,73 @@ def compare(
     Each is prepared and warmed up in turn. After the first ``num_sure``, or where that is None after all, candidates
     are skipped once there would be no time for the rounds, by what those before them took: so the ones that matter
     most come first. Every round takes each candidate once for about ``protocol.turn_s``, less where time is short, in
-    an order drawn afresh, so that none keeps its predecessor. A candidate that fails is left out from there on. Rounds
+    an order drawn afresh, so that none keeps its predecessor. A candidate that fails is left out from there on; those
+    that are ``kept`` run the least of rounds, however slow. Rounds
     end at ``protocol``'s limits, or when the ratio of every candidate to the fastest of ``references`` is known to
     within ``protocol.interval_width``; where ``should_stop`` says so after the least of them, or as soon as they have
-    taken the limit, and nothing more is prepared than what must be compared.
+    taken the limit, and nothing more is prepared than what must be compared. Before and after every round the
+    ``pulse`` is taken, seconds of something that is always the same on each device: rounds in which the machine gave
+    much less do not count, and others come in their place as long as there is time, at most as many again.
     """
     begin_s = clock()
-    failures: dict[str, str] = {}
-    typical_s: dict[str, float] = {}
-    turns_s: dict[str, float] = {}
+    typical_s, failures = _prepared(run, candidates, protocol, prepare, num_sure, should_stop, on_step, clock)
+    left_s = max(protocol.limit_s - (clock() - begin_s), 0.0)
+    turns_s = {c: seconds * _burst(seconds, protocol) for c, seconds in typical_s.items()}
+    fitting = min(left_s / max(protocol.min_rounds * sum(turns_s.values()), LEAST_RUN_S), 1.0)
+    bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
+    taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
+    running, pulses_s, ends_s = list(taken), [pulse()], [clock()]
+    num_sound = 0
+    while running and num_sound < protocol.max_rounds and len(ends_s) <= REPEATED * protocol.max_rounds:
+        on_step(f"round {num_sound + 1} of up to {protocol.max_rounds}")
+        for c in rng.permutation(len(running)).tolist():
+            candidate = running[c]
+            try:
+                taken[candidate].append(tuple(run(candidate, bursts[candidate])))
+            except CandidateFailed as failure:
+                failures[candidate] = failure.reason
+                del taken[candidate]
+        pulses_s.append(pulse())
+        ends_s.append(clock())
+        sound = sound_rounds(pulses_s)
+        num_sound = int(sound.sum())
+        medians_s = {c: Samples(_of(taken[c], sound)).round_medians_s for c in running if c in taken}
+        running = _undecided(medians_s, references, protocol, kept) if num_sound else list(medians_s)
+        passed_s, round_s = ends_s[-1] - begin_s, ends_s[-1] - ends_s[-2]
+        missing = protocol.min_rounds - num_sound
+        if num_sound >= HOPELESS_ROUNDS and missing > 0 and passed_s + missing * round_s > protocol.limit_s:
+            running = _ahead(medians_s, running, references, protocol)
+        is_cheap = missing > 0 and missing * round_s <= CHEAP * protocol.limit_s
+        if (passed_s + round_s > protocol.limit_s and not is_cheap) or (
+            should_stop() and (missing <= 0 or passed_s > protocol.limit_s)
+        ):
+            break
+    sound = sound_rounds(pulses_s, protocol.min_rounds, [len(rounds) for rounds in taken.values()])
+    spent_s = np.diff(ends_s)
+    disturbed = float(spent_s[~sound_rounds(pulses_s)].sum() / spent_s.sum()) if len(spent_s) and spent_s.sum() else 0.0
+    return Comparison({c: Samples(_of(rounds, sound)) for c, rounds in taken.items()}, failures, disturbed)
+
+
+def _prepared(
+    run: RunCandidate,
+    candidates: Sequence[str],
+    protocol: Protocol,
+    prepare: Callable[[str], object],
+    num_sure: int | None,
+    should_stop: Callable[[], bool],
+    on_step: Callable[[str], None],
+    clock: Clock,
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Prepare and warm up candidates as ``compare`` says; seconds of a run by candidate, and why others fail."""
+    begin_s = clock()
+    failures, typical_s, turns_s = dict[str, str](), dict[str, float](), dict[str, float]()
     longest_s = 0.0
     each_s = WARM_UP_SHARE * protocol.limit_s / (len(candidates) or 1)
     warming = replace(protocol, warm_up_s=min(protocol.warm_up_s, each_s))
     for number, candidate in enumerate(candidates):
         began_s = clock()
         rounds_s = protocol.min_rounds * (sum(turns_s.values()) + max(turns_s.values(), default=0.0))
-        is_late = began_s - begin_s + longest_s + rounds_s > protocol.limit_s
-        is_over = is_late or should_stop()
+        is_over = began_s - begin_s + longest_s + rounds_s > protocol.limit_s or should_stop()
         if is_over and num_sure is not None and number >= num_sure and len(typical_s) >= min(num_sure, 2):
             break
         on_step(f"preparing {candidate}")
@@ -236,30 +305,33 @@ def compare(
             continue
         turns_s[candidate] = typical_s[candidate] * _burst(typical_s[candidate], protocol)
         longest_s = max(longest_s, clock() - began_s)
-    rounds_begin_s = clock()
-    left_s = max(protocol.limit_s - (rounds_begin_s - begin_s), 0.0)
-    fitting = min(left_s / max(protocol.min_rounds * sum(turns_s.values()), LEAST_RUN_S), 1.0)
-    bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
-    taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
-    running = list(taken)
-    for round_idx in range(protocol.max_rounds if running else 0):
-        on_step(f"round {round_idx + 1} of up to {protocol.max_rounds}")
-        for c in rng.permutation(len(running)).tolist():
-            candidate = running[c]
-            try:
-                taken[candidate].append(tuple(run(candidate, bursts[candidate])))
-            except CandidateFailed as failure:
-                failures[candidate] = failure.reason
-                del taken[candidate]
-        medians_s = {c: Samples(tuple(taken[c])).round_medians_s for c in running if c in taken}
-        running = _undecided(medians_s, references, protocol)
-        if HOPELESS_ROUNDS <= round_idx + 1 < protocol.min_rounds and clock() - begin_s > protocol.limit_s:
-            running = _ahead(medians_s, running, references, protocol)
-        most_s = protocol.limit_s if should_stop() else 3 * protocol.limit_s
-        enough = round_idx + 1 >= protocol.min_rounds or clock() - rounds_begin_s > most_s
-        if not running or (enough and (should_stop() or clock() - begin_s > protocol.limit_s)):
-            break
-    return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, failures)
+    return typical_s, failures
+
+
+def sound_rounds(pulses_s: Sequence[Sequence[float]], least: int = 0, ran: Sequence[int] = ()) -> NDArray[np.bool_]:
+    """Return which rounds [R] count, by pulses [R + 1, P] of P devices around them: those without a long one.
+
+    ``least`` of them in any case, those with the shortest pulses, and one of the first ``ran`` rounds of each candidate
+    that ended early; all where there are no pulses, or some are missing.
+    """
+    num = len(pulses_s) - 1
+    if not num or not all(len(each) == len(pulses_s[0]) > 0 for each in pulses_s):
+        return np.ones(num, dtype=np.bool_)
+    times = np.array(pulses_s) / np.min(pulses_s, axis=0)
+    worst = np.maximum(times[:-1], times[1:]).max(axis=1)
+    found: NDArray[np.bool_] = worst <= GAVE_LESS
+    if found.sum() < least:
+        found = np.zeros(num, dtype=np.bool_)
+        found[np.argsort(worst, kind="stable")[:least]] = True
+    for count in set(ran) - {0}:
+        if not found[:count].any():
+            found[np.argmin(worst[:count])] = True
+    return found
+
+
+def _of(rounds: Sequence[tuple[float, ...]], sound: NDArray[np.bool_]) -> tuple[tuple[float, ...], ...]:
+    """Those rounds that count, of a candidate that may have ended early."""
+    return tuple(each for each, counts in zip(rounds, sound, strict=False) if counts)
 
 
 def half_width(spread: float, num: int, family: int = 1) -> float:
@@ -291,7 +363,10 @@ def _ahead(
 
 
 def _undecided(
-    medians_s: Mapping[str, NDArray[np.float64]], references: Sequence[str], protocol: Protocol
+    medians_s: Mapping[str, NDArray[np.float64]],
+    references: Sequence[str],
+    protocol: Protocol,
+    kept: Collection[str] = (),
 ) -> list[str]:
     """Candidates worth another round, by their round medians [R]: all but the hopeless; none once all are known well.
 
@@ -305,7 +380,8 @@ def _undecided(
     reference = min(alive, key=lambda r: float(np.median(medians_s[r])))
     ratios = {c: medians_s[reference] / seconds for c, seconds in medians_s.items() if c != reference}
     n = len(medians_s[reference])
-    hopeless = {c for c, r in ratios.items() if n >= HOPELESS_ROUNDS and (r < protocol.hopeless).all()}
+    least = {c: protocol.min_rounds if c in kept else HOPELESS_ROUNDS for c in ratios}
+    hopeless = {c for c, r in ratios.items() if n >= least[c] and (r < protocol.hopeless).all()}
     ratios = {c: r for c, r in ratios.items() if c not in hopeless}
     if n >= max(protocol.min_rounds, 2):
         squares = [float(np.mean(np.log(r) ** 2)) for r in ratios.values()]

@@ -6,6 +6,7 @@ Legend: N ops, D devices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,7 +129,8 @@ class WorkerSetup(Request[None]):
     """The first request: the model's file, devices to load at once, fixed shapes, and where inputs come from.
 
     Without a file for ``inputs``, they are random. ``scenarios`` have all inputs of the model; there are some where
-    shapes are dynamic and the model is to be run. ``model`` is None where only devices are asked about.
+    shapes are dynamic and the model is to be run. ``model`` is None where only devices are asked about. Kernels of the
+    executor are compiled for ``kernels_s`` at most, and interpreted then.
     """
 
     model: Path | None
@@ -137,6 +139,7 @@ class WorkerSetup(Request[None]):
     seed: int = 0
     inputs: Path | None = None
     scenarios: tuple[Scenario, ...] = ()
+    kernels_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,17 @@ class CallHandler:
 Distance: TypeAlias = dict[str, float | None]
 """How far outputs are from others, as ``output_difference`` has it."""
 
-TimesBeside: TypeAlias = list[list[list[tuple[float, float]]]]
-"""[D, D] for each device and another one, by round: seconds of an inference alone, and beside the other device."""
+
+@dataclass(frozen=True)
+class Beside:
+    """Seconds of an inference of each device alone [D], and while the device of the column is busy too [D, D].
+
+    The diagonal is 0. ``wholes_s`` are those of further devices, alone.
+    """
+
+    alone_s: tuple[float, ...]
+    beside_s: tuple[tuple[float, ...], ...]
+    wholes_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

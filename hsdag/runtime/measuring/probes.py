@@ -20,7 +20,7 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.graph.build import graph_of, ordered_ops
 from hsdag.runtime.machine.devices import device_calls, infer_checked, infer_unchecked
-from hsdag.runtime.measuring.messages import Probe, Probed, TimesBeside
+from hsdag.runtime.measuring.messages import Beside, Probe, Probed
 
 COUNTERS = {"PERF_COUNT": True}
 CHANNELS = 64
@@ -29,10 +29,9 @@ CROSSING_CHANNELS = 256
 """Of tensors that cross, as deep layers have: with fewer, a change of layout takes longer for each byte."""
 
 
-def probe(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Probed:
+def probe(request: Any, what: Probe) -> Probed:
     """Median seconds that a probe takes beside its ops, with their standard error."""
     with device_calls():
-        request = _request(core, specs, what)
         for _ in range(3):
             infer_checked(request)
         rest_s: list[float] = []
@@ -46,7 +45,7 @@ def probe(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Probed:
     return Probed(float(np.median(rest_s)), median_error_s(rest_s), 4 * int(np.prod(shape_of(what))))
 
 
-def _request(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Any:
+def probe_request(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Any:
     """A request of the whole model, of HETERO where there are two devices."""
     names = what.devices
     near, far = names[0], names[-1]
@@ -88,7 +87,6 @@ def placed_node(node: Any, device: str) -> Any:
     return node
 
 
-LEAST_ROUNDS, MOST_ROUNDS = 4, 8
 LEAST_STRETCH_S = 0.04
 """Inferences alone, or side by side, go on for at least this long: devices that share a core take turns of a few ms."""
 
@@ -121,24 +119,18 @@ def probe_model(kind: str) -> ov.Model:
     return ov.Model([opset13.result(opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True))], [given], kind)
 
 
-def times_beside(requests: Sequence[Any], for_s: float) -> TimesBeside:
-    """[D, D] for each device and another one, by round: seconds of its inference alone, and beside the other's.
+def times_beside(requests: Sequence[Any], num_wholes: int = 0) -> Beside:
+    """Return one window: seconds of an inference of each request alone, then of each pair side by side.
 
-    Each pair gets ``for_s`` seconds, but at least LEAST_ROUNDS rounds, of both devices alone and then side by side.
+    The last ``num_wholes`` run alone only.
     """
-    found: TimesBeside = [[[] for _ in requests] for _ in requests]
+    num = len(requests) - num_wholes
+    beside_s = np.zeros((num, num))
     with device_calls():
-        for request in requests:
-            infer_checked(request)
-        for a, b in itertools.combinations(range(len(requests)), 2):
-            pair = (requests[a], requests[b])
-            end_s = time.perf_counter() + for_s
-            while (num := len(found[a][b])) < LEAST_ROUNDS or (num < MOST_ROUNDS and time.perf_counter() < end_s):
-                alone_s = [stretch([request])[0] for request in pair]
-                both_s = stretch(pair)
-                found[a][b].append((alone_s[0], both_s[0]))
-                found[b][a].append((alone_s[1], both_s[1]))
-    return found
+        alone_s = [stretch([request])[0] for request in requests]
+        for a, b in itertools.combinations(range(num), 2):
+            beside_s[a, b], beside_s[b, a] = stretch((requests[a], requests[b]))
+    return Beside(tuple(alone_s[:num]), tuple(map(tuple, beside_s.tolist())), tuple(alone_s[num:]))
 
 
 def stretch(requests: Sequence[Any]) -> list[float]:

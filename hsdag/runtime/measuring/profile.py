@@ -5,11 +5,11 @@ Legend: N ops, D devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, GetPydanticSchema, model_validator
@@ -135,41 +135,25 @@ class LinkProfile:
 KINDS = ("compute", "memory", "model")
 """What is run on two devices at once: small models bound by the one or the other, and the placed model itself."""
 
-Rounds: TypeAlias = Sequence[tuple[float, float]]
-"""Seconds of an inference alone, and beside another device."""
-
 
 @dataclass(frozen=True, eq=False)
 class Contention:
     """Factors [D, D] by kind, of a device's time for an inference while the device of the column is busy too.
 
-    They are at least 1, and NaN where nothing was measured. A factor is that of the least times of all rounds, for
-    whatever else runs on the machine only adds, and to two devices more than to one. Files of earlier versions have
-    the lower ends of intervals, too, which are passed over. Where other programs disturbed the measurement, devices
-    seem to slow each other down so much that nothing is worth dividing, and a simulation does without the factors.
+    They are at least 1, and NaN where nothing was measured. Files of earlier versions have the lower ends of intervals,
+    too, which are passed over. Where windows did not agree, or factors contradict each other, they are in doubt, and a
+    simulation does without them: devices would seem to slow each other down so much that nothing is worth dividing.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore")
     factor: Mapping[str, Square]
     is_disturbed: bool = False
 
-    @staticmethod
-    def of(samples: Mapping[str, Sequence[Sequence[Rounds]]], num_devices: int) -> Contention:
-        """The factors of times by kind, pair [D, D] and round; kinds and pairs may be missing."""
-        factor = {kind: np.full((num_devices, num_devices), np.nan) for kind in KINDS}
-        for kind, table in samples.items():
-            for a, row in enumerate(table):
-                for b, rounds in enumerate(row):
-                    if len(rounds) > 1:
-                        alone_s, beside_s = np.min(rounds, axis=0)
-                        factor[kind][a, b] = max(1.0, beside_s / alone_s)
-        return Contention(factor)
-
     @property
     def slowdown(self) -> FloatArray:
         """[D, D] what a simulation takes: of the model where it was measured, else the mean of the two small ones.
 
-        NaN where nothing was measured, or other programs disturbed it.
+        NaN where nothing was measured, or it is in doubt.
         """
         small = 0.5 * (self.factor["compute"] + self.factor["memory"])
         found: FloatArray = np.where(np.isnan(self.factor["model"]), small, self.factor["model"])
@@ -207,6 +191,11 @@ class ModelProfile(Record):
         num_sharing = sum(spec.plugin == "CPU" for spec in self.devices)
         known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
         return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
+
+    @property
+    def without_contention(self) -> ModelProfile:
+        """The same as if devices did not slow each other down."""
+        return self.model_copy(update={"contention": None})
 
     def costs(self, graph: ComputationGraph, *, by_op: bool = False) -> ScheduleProblem:
         """The profile as a problem by ops of ``graph``; the one launch in a model's latency is taken out of its ops.

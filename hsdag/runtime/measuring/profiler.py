@@ -9,6 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -18,22 +19,39 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.gates import has_one_thread
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
-from hsdag.runtime.machine.usable import BUSY, OtherPrograms
 from hsdag.runtime.measuring.caches import ProfileCache, identity
-from hsdag.runtime.measuring.messages import Call, Candidate, Probe, Probed, TimesBeside, ask
-from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, LEAST_ROUNDS
-from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile, numbers
+from hsdag.runtime.measuring.messages import Beside, Call, Candidate, Probe, ask
+from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, shape_of
+from hsdag.runtime.measuring.profile import (
+    KINDS,
+    Contention,
+    DeviceProfile,
+    LinkProfile,
+    ModelProfile,
+    figures,
+    numbers,
+)
 from hsdag.runtime.measuring.runner import with_hint
+from hsdag.runtime.measuring.windows import (
+    AGREEING,
+    DOUBT,
+    Series,
+    agreed,
+    are_apart,
+    contradicted,
+    factors_of,
+    figures_of,
+    least_of,
+    settle,
+)
 from hsdag.runtime.measuring.worker import Worker
 
 A = TypeVar("A")
 
 LEAST_CALL_LIMIT_S = 60.0
 """A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
-
-SHARE_OF_MODEL = 0.7  # of the time for two devices side by side
-RUNS_OF_ROUND = 4  # inferences that one round of the model takes
 
 AGAIN = 8
 """A model is compiled again without performance counters where that takes at most one part in so many of the time."""
@@ -46,8 +64,8 @@ FIGURES = ("spread", "runs", "resident_bytes", "memory_bytes", "compile_s", "fir
 class Effort:
     """How long a profile may take: runs of the model on each device, seconds for them, and the same for a probe.
 
-    ``total_s`` is for all devices, compilation included: one that would go beyond it is not begun. ``pair_limit_s`` is
-    for each pair of devices that is measured side by side, compilation apart.
+    ``total_s`` is for all devices, compilation included: one that would go beyond it is not begun. What is measured
+    between devices takes ``most_windows`` turns where they do not agree sooner.
     """
 
     runs: int = 20
@@ -56,7 +74,7 @@ class Effort:
     probe_limit_s: float = 0.3
     call_limit_s: float = 300.0
     total_s: float = 600.0
-    pair_limit_s: float = 2.0
+    most_windows: int = 10
 
     @staticmethod
     def within(budget_s: float, num_devices: int) -> Effort:
@@ -66,8 +84,7 @@ class Effort:
             limit_s=min(Effort.limit_s, budget_s / (12 * num_devices)),
             probe_limit_s=min(Effort.probe_limit_s, budget_s / (12 * 2 * len(PROBES) * pairs)),
             call_limit_s=min(Effort.call_limit_s, max(budget_s, LEAST_CALL_LIMIT_S)),
-            total_s=min(Effort.total_s, budget_s / 2),
-            pair_limit_s=min(Effort.pair_limit_s, budget_s / (8 * pairs)),
+            total_s=min(Effort.total_s, budget_s / 3),
         )
 
 
@@ -85,14 +102,19 @@ class Profiler:
     _: KW_ONLY
     effort: Effort = field(default_factory=Effort)
     on_step: Callable[[str], None] = lambda _: None
+    on_note: Callable[[str], None] = lambda _: None
     should_stop: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.perf_counter
-    others: Callable[[], OtherPrograms] = OtherPrograms
+    has_one_course: bool = True
+    """Whether the model has no scenarios, so that devices side by side run what they are profiled on."""
 
     def __post_init__(self) -> None:
         self._begin_s = self.clock()
         self._longest_s = 0.0
+        self._is_short = False  # whether time was over before all was measured
+        self._measured: dict[str, str] = {}  # the first device of each kind, by the key of its profile
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
+        self._entries: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # by device, of the cache
         self._index = {name: v for v, name in enumerate(self.graph.canonical_names)}
         of_products, of_images = (
             self.graph.flops[[t == kind for t in self.graph.op_types]] for kind in ("MatMul", "Convolution")
@@ -100,18 +122,49 @@ class Profiler:
         self._kind = "image" if len(of_images) and of_images.sum() >= of_products.sum() else "matrix"
         self._tensors = f"{self._kind} of {CROSSING_CHANNELS} channels"
 
-    def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray, *, side_by_side: bool = False) -> ModelProfile:
+    def profile(
+        self,
+        devices: Sequence[DeviceSpec],
+        carriers: IntArray,
+        *,
+        side_by_side: bool = False,
+        wholes: Sequence[DeviceSpec] = (),
+    ) -> ModelProfile:
         """Times on all devices and links between them; ``side_by_side`` also how much devices slow each other down.
 
-        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can. Raises
-        DeviceError when a device cannot be profiled.
+        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can. ``wholes``
+        are devices made of all of these, whose speed slow-downs must agree with. Raises DeviceError when a device
+        cannot be profiled.
         """
         times = tuple(self._device(devices, carriers[:, d], d) for d in range(len(devices)))
-        links = self._links(devices)
-        if side_by_side and not any(spec.plugin.islower() for spec in devices):  # torch's devices copy by streams
-            links = replace(links, sync_bytes=SYNC_BYTES, sync_s=self.syncs(devices))
-        contention = self.contention(devices, times) if side_by_side and len(devices) > 1 else None
-        return ModelProfile(devices=times, links=links, contention=contention)
+        with_syncs = side_by_side and not any(spec.plugin.islower() for spec in devices)  # torch copies by streams
+        links, syncs = self._links(devices), self._syncs(devices) if with_syncs else None
+        beside = self._beside(devices, times, wholes) if side_by_side and len(devices) > 1 else None
+        groups = [each for each in (links, syncs, beside) if each is not None]
+        self._step("profiling transfers" + " and devices side by side" * bool(beside))
+        settle([each.series for each in groups], self.effort.most_windows, lambda: self._left_s < 0, self.on_note)
+        with suppress(CandidateFailed):
+            self.client.call(ask(Worker.forget_probes), PROBE_LIMIT_S)
+        found = [each.result() for each in groups]
+        if beside is not None and self.has_one_course:
+            times = tuple(map(self._corrected, times, _alone_of(beside.series, len(devices)).tolist()))
+        profile = self._link_profile(found[0], len(devices))
+        if syncs is not None:
+            profile = replace(profile, sync_bytes=SYNC_BYTES, sync_s=by_pair(found[1], len(devices)))
+        contention = None if beside is None else self._contention(devices, beside, found[-1])
+        return ModelProfile(devices=times, links=profile, contention=contention)
+
+    def _corrected(self, times: DeviceProfile, alone_s: float) -> DeviceProfile:
+        """The same with the latency that windows have shown, where that contradicts the one of the profile.
+
+        The profile of a device is one stretch, in which the machine may have given less than it does otherwise.
+        """
+        taken_s = times.latency_s
+        if taken_s is None or not (DOUBT * alone_s < taken_s or DOUBT * taken_s < alone_s):
+            return times
+        if (entry := self._entries.get(times.device.name)) is not None:
+            self.cache.put(entry[0], {**entry[1], "latency_s": alone_s}, self.effort.limit_s)
+        return replace(times, time_s=times.time_s * (alone_s / taken_s), latency_s=alone_s)
 
     def _step(self, what: str) -> None:
         if self.should_stop():
@@ -133,8 +186,11 @@ class Profiler:
         if not own.all():
             key["carriers"] = [identity(other) for other in devices if other.openvino_name in on]
         stored: Mapping[str, Any] | None = self.cache.get(key, self.effort.limit_s)
-        if stored is not None:
-            self.on_step(f"{spec.name} was profiled before; --fresh measures it again")
+        alike = self._measured.setdefault(repr(key), spec.name)
+        if stored is not None and alike != spec.name:
+            self.on_step(f"{spec.name} is like {alike}, so its profile is the same")
+        elif stored is not None:
+            self.on_step(f"{spec.name} was profiled in an earlier run; --fresh measures it again")
         elif self._longest_s > self._left_s:
             takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
             reason = f"{takes}, and only {max(self._left_s, 0.0):.0f} s are left for profiling"
@@ -147,6 +203,7 @@ class Profiler:
             stored = self._measure(spec, on)
             self._longest_s = max(self._longest_s, self.clock() - begin_s)
             self.cache.put(key, stored, self.effort.limit_s)
+        self._entries[spec.name] = key, stored
         if own.all():
             self._whole.setdefault(spec.plugin, (spec.name, stored))
         return self._device_profile(spec, stored, own)
@@ -155,7 +212,10 @@ class Profiler:
         """The worker's answer with ops by name: another file of the same model may number them otherwise."""
         names = self.graph.canonical_names
         measured = self.effort.runs, self.effort.limit_s, self.effort.total_s / AGAIN
-        request = ask(Worker.op_times, Candidate.placed(on), spec.openvino_name, *measured)
+        candidate = Candidate.placed(on)
+        if has_one_thread(spec):  # as in placements; the whole model as it is may end the process
+            candidate = replace(candidate, devices=tuple(on))
+        request = ask(Worker.op_times, candidate, spec.openvino_name, *measured)
         try:
             answer = self.client.call(request, self.effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
@@ -198,121 +258,169 @@ class Profiler:
                     ops.append(u)
                     inside.add(u)
 
-    def _kept(
+    def _group(
         self,
-        key: Mapping[str, Any],
-        effort_s: float,
         what: str,
-        measure: Callable[[], dict[str, Any]],
-        is_whole: Callable[[dict[str, Any]], bool] = lambda _: True,
-    ) -> dict[str, Any]:
-        """From the cache, else measured, and kept if it is whole."""
-        stored = self.cache.get(key, effort_s)
-        if stored is None:
-            self._step(what)
-            stored = measure()
-            if is_whole(stored):
-                self.cache.put(key, stored, effort_s)
-        return stored
+        key: Mapping[str, Any],
+        measure: Callable[[], FloatArray],
+        refutes: Callable[[FloatArray, FloatArray], bool],
+        figures_of: Callable[[FloatArray], FloatArray] = lambda least: least,
+        **how: Any,
+    ) -> _Group:
+        """Figures of ``what`` that are kept under a key, which ``refutes`` compares with those of windows."""
+        stored = self.cache.get(key, self.effort.probe_limit_s)
+        kept = None if stored is None else numbers(stored["figures"])
+        checked = None if kept is None else lambda least: refutes(kept, figures_of(least))
+        series = Series(what, measure, refutes=checked, **how)
+        return _Group(series, kept, figures_of, lambda found: self._keep(what, key, found))
 
-    def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
-        key = {"what": "links", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
+    def _keep(self, what: str, key: Mapping[str, Any], found: FloatArray | None) -> None:
+        """Keep figures; where there are none that can be believed, forget what was kept before, and say so."""
+        if found is not None and not self._is_short:
+            self.cache.put(key, {"figures": figures(found)}, self.effort.probe_limit_s)
+            return
+        self.cache.drop(key)
+        if self._is_short:
+            self.on_note(f"there was no time to measure {what} well; --budget gives more")
+        else:
+            self.on_note(f"measurements of {what} do not agree with each other; they are not kept")
+
+    def _links(self, devices: Sequence[DeviceSpec]) -> _Group:
+        """Seconds of every probe beside its ops: on each device alone, and cut between each two."""
         names = [spec.openvino_name for spec in devices]
-        stored = self._kept(key, self.effort.probe_limit_s, "profiling transfers", lambda: self._measured_links(names))
-        launch_s, latency_s, bandwidth = (np.array(table) for table in stored.values())
-        return LinkProfile(launch_s, latency_s, bandwidth)
+        each = [*((name,) for name in names), *itertools.permutations(names, 2)]
+        probes = [[self._probe(pair, *sizes) for pair in each] for sizes in PROBES]
 
-    def _measured_links(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        def measure() -> FloatArray:
+            found = [
+                [self._answer(ask(Worker.probe, probe), is_needed=k < FEWEST_SIZES) for probe in row]
+                for k, row in enumerate(probes)
+            ]
+            return np.array([[np.nan if one is None else one.rest_s for one in row] for row in found]).T.ravel()
+
+        key = {"what": "links", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
+        return self._group("transfers", key, measure, _links_differ, tolerance=0.3, floor=FLOOR_S)
+
+    def _link_profile(self, rest_s: FloatArray, num: int) -> LinkProfile:
         """Launches, latencies and bandwidths under HETERO; where a device does not run probes, means of the others'."""
-        alone = [self._probed((name,)) for name in names]
-        table = np.full((3, len(names), len(names)), np.nan)
-        for a, b in itertools.permutations(range(len(names)), 2):
-            fitted = fit_link(PROBES, alone[a], alone[b], self._probed((names[a], names[b])))
+        alone, *cut = rest_s.reshape(-1, len(PROBES))[:num], *rest_s.reshape(-1, len(PROBES))[num:]
+        table = np.full((3, num, num), np.nan)
+        tensor_bytes = [4 * int(np.prod(shape_of(self._probe((), *sizes)))) for sizes in PROBES]
+        for (a, b), both in zip(itertools.permutations(range(num), 2), cut, strict=True):
+            fitted = fit_link([n for n, _ in PROBES], tensor_bytes, both - 0.5 * (alone[a] + alone[b]))
             if fitted is not None:
                 table[:, a, b] = fitted
         launch, latency, inverse = table
-        return {
-            "launch_s": [_mean(column, launch) for column in launch.T],
-            "latency_s": _filled(latency).tolist(),
-            "bandwidth_bytes_per_s": (1.0 / np.maximum(_filled(inverse), 1e-12)).tolist(),
-        }
-
-    def _probed(self, names: tuple[str, ...]) -> list[Probed | None]:
-        """Probes on one device, or cut between two; None for one that does not run."""
-        return [self._answer(ask(Worker.probe, self._probe(names, *each))) for each in PROBES]
+        launch_s = np.array([_mean(column, launch) for column in launch.T])
+        return LinkProfile(launch_s, _filled(latency), 1.0 / np.maximum(_filled(inverse), 1e-12))
 
     def _probe(self, names: tuple[str, ...], tensors: int, size_bytes: int) -> Probe:
-        return Probe(names, self._kind, tensors, size_bytes, self.effort.probe_runs, self.effort.probe_limit_s)
+        runs, for_s = -(-self.effort.probe_runs // AGREEING), self.effort.probe_limit_s / AGREEING
+        return Probe(names, self._kind, tensors, size_bytes, runs, for_s)
 
-    def _answer(self, request: Call[A]) -> A | None:
+    def _answer(self, request: Call[A], *, is_needed: bool = False) -> A | None:
+        """What the worker answers; None where it fails, or time is over and the answer is not needed."""
+        if self._left_s < 0 and not is_needed:
+            self._is_short = True
+            return None
         try:
             return self.client.call(request, PROBE_LIMIT_S, COMPILING_LIMIT_S)
         except CandidateFailed:
             return None
 
-    def syncs(self, devices: Sequence[DeviceSpec]) -> FloatArray:
-        """[S, D, D] seconds of a sync of each size for each pair of devices; NaN where the executor does not run it."""
-        pairs = list(itertools.combinations(range(len(devices)), 2))
-        stored = self._kept(
-            {"what": "syncs", "kind": self._tensors, "devices": [identity(spec) for spec in devices]},
-            self.effort.probe_limit_s,
-            "profiling syncs",
-            lambda: {"syncs": [self._syncs(devices[a], devices[b]) for a, b in pairs]},
-        )
-        found = np.full((len(SYNC_BYTES), len(devices), len(devices)), np.nan)
-        for (a, b), taken_s in zip(pairs, numbers(stored["syncs"]), strict=True):
-            found[:, [a, b], [b, a]] = taken_s[:, None]
-        return found
+    def _syncs(self, devices: Sequence[DeviceSpec]) -> _Group:
+        """Seconds of a sync of each size, for each pair of devices; NaN where the executor does not run it."""
+        pairs = list(itertools.combinations(devices, 2))
 
-    def _syncs(self, *pair: DeviceSpec) -> list[float | None]:
-        names = tuple(spec.openvino_name for spec in pair)
-        return [self._answer(ask(Worker.sync, pair, self._probe(names, 1, size))) for size in SYNC_BYTES]
+        def measure() -> FloatArray:
+            asked = [
+                ask(Worker.sync, pair, self._probe(tuple(spec.openvino_name for spec in pair), 1, size))
+                for size in SYNC_BYTES
+                for pair in pairs
+            ]
+            found = [self._answer(each) for each in asked]
+            return np.array([np.nan if one is None else one for one in found])
 
-    def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
-        """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown.
+        key = {"what": "syncs", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
+        return self._group("syncs", key, measure, _links_differ, tolerance=0.3, floor=FLOOR_S)
 
-        Where other programs slowed devices down, too, this is not kept, and counts as unknown.
-        """
-        others = self.others()
-        meanwhile = ""
+    def _beside(
+        self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile], wholes: Sequence[DeviceSpec]
+    ) -> _Group:
+        """Slow-downs of small models, and of the model where it is not too slow, of each two devices."""
+        num, rest = len(devices), len(devices) * (len(devices) + 1)
+        slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
+        takes_s = sum(t.compile_s for t in times) + AGREEING * (rest + len(wholes)) * slowest_s
+        kinds = KINDS if takes_s <= self._left_s else tuple(kind for kind in KINDS if kind != "model")
 
-        def is_whole(found: dict[str, Any]) -> bool:
-            nonlocal meanwhile
-            if (share := others.share()) >= BUSY:
-                meanwhile = f"other programs used {share:.0%} of the processors, so "
-            return all(found.values()) and not meanwhile
+        def measure() -> FloatArray:
+            found = np.full((len(KINDS), rest + len(wholes)), np.nan)
+            for row, kind in zip(found, KINDS, strict=True):
+                if kind in kinds and (one := self._answer(self._asked(devices, kind, wholes))) is not None:
+                    row[: rest + len(one.wholes_s)] = figures_of(one)
+            return found.ravel()
 
-        stored = self._kept(
-            {"what": "side by side", "model": self.digest, "devices": [identity(spec) for spec in devices]},
-            self.effort.pair_limit_s,
-            "profiling devices side by side",
-            lambda: {kind: self._side_by_side(tuple(devices), kind, times) for kind in KINDS},
-            is_whole,
-        )
-        found = replace(Contention.of(stored, len(devices)), is_disturbed=bool(meanwhile))
+        def tables(least: FloatArray) -> FloatArray:
+            return np.array([factors_of(each, num) for each in least.reshape(len(KINDS), -1)])
+
+        def contradicts(least: FloatArray) -> bool:
+            of_model = least.reshape(len(KINDS), -1)[KINDS.index("model")]
+            whole_s = np.fmin.reduce(of_model[rest:], initial=np.nan)
+            return contradicted(dict(zip(KINDS, tables(least), strict=True)), of_model[:num], float(whole_s))
+
+        def differ(kept: FloatArray, seen: FloatArray) -> bool:
+            small = dict(zip(KINDS, seen, strict=True)) | {"model": kept[KINDS.index("model")]}
+            return are_apart(kept, seen, DOUBT) or contradicted(small, np.full(num, np.nan), np.nan)
+
+        key = {"what": "side by side", "model": self.digest, "devices": [identity(spec) for spec in devices]}
+        return self._group(SIDE_BY_SIDE, key, measure, differ, tables, tolerance=0.15, contradicts=contradicts)
+
+    def _asked(self, devices: Sequence[DeviceSpec], kind: str, wholes: Sequence[DeviceSpec]) -> Call[Beside | None]:
+        return ask(Worker.contention, tuple(devices), kind, tuple(wholes) if kind == "model" else ())
+
+    def _contention(self, devices: Sequence[DeviceSpec], group: _Group, found: FloatArray) -> Contention:
+        """The slow-downs, and what is not known of them in words."""
+        tables = dict(zip(KINDS, found.reshape(len(KINDS), len(devices), len(devices)), strict=True))
+        contention = Contention(tables, is_disturbed=not group.is_known)
         for a, b in itertools.combinations(range(len(devices)), 2):
-            if np.isnan(found.slowdown[[a, b], [b, a]]).any():
+            if group.is_known and np.isnan(contention.slowdown[[a, b], [b, a]]).any():
                 pair = f"{devices[a].name} and {devices[b].name}"
-                self.on_step(f"{meanwhile}the slow-down of {pair} could not be measured; none is assumed")
-        return found
+                self.on_note(f"the slow-down of {pair} could not be measured; none is assumed")
+        return contention
 
-    def _side_by_side(self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]) -> TimesBeside:
-        """Seconds [D, D, R] alone and side by side; nothing where devices do not run it, or the model is too slow."""
-        share = SHARE_OF_MODEL if kind == "model" else (1.0 - SHARE_OF_MODEL) / 2
-        if kind == "model":
-            num_rounds = LEAST_ROUNDS * math.comb(len(devices), 2)
-            slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
-            if sum(t.compile_s for t in times) + num_rounds * RUNS_OF_ROUND * slowest_s > self._left_s:
-                return []
-        try:
-            request = ask(Worker.contention, devices, kind, share * self.effort.pair_limit_s)
-            return self.client.call(request, self.effort.call_limit_s, COMPILING_LIMIT_S)
-        except CandidateFailed:
-            return []
+
+SIDE_BY_SIDE = "devices side by side"
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """A series of windows, the figures that were kept, those that follow from the least of the windows, and what keeps
+    them or, where there are none, drops what was kept."""
+
+    series: Series
+    kept: FloatArray | None
+    figures_of: Callable[[FloatArray], FloatArray]
+    keep: Callable[[FloatArray | None], None]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the figures can be believed."""
+        return self.series.is_confirmed or self.series.is_agreed
+
+    def result(self) -> FloatArray:
+        """What was kept if windows confirm it, else the least that they have shown, which is kept if they agree."""
+        if self.kept is not None and self.series.is_confirmed:
+            return self.kept
+        found = self.figures_of(self.series.least)
+        self.keep(found if self.is_known else None)
+        return found
 
 
 PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
 """Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
+
+FEWEST_SIZES = 3
+"""Of the sizes at least, the first ones, tell launch, latency and bytes apart."""
 
 SYNC_BYTES = 1 << 14, 1 << 18, 1 << 21
 """Sizes of tensors that two devices exchange: what is small shows a launch, what is large the bytes."""
@@ -320,39 +428,53 @@ SYNC_BYTES = 1 << 14, 1 << 18, 1 << 21
 PROBE_LIMIT_S = 60.0
 """How long a probe may take before the worker counts as hanging."""
 
-MODEL_ERROR, FLOOR_S = 0.05, 1e-6
-"""What a launch, a latency and a bandwidth miss of a probe's figure, and the least error of any."""
+MODEL_ERROR, ERROR_S = 0.05, 2e-6
+"""What a launch, a latency and a bandwidth miss of a probe's figure, and the error in seconds of the least of several
+medians."""
+
+LINK_DOUBT, FLOOR_S = 2.0, 5e-5
+"""Transfers and syncs that are more times apart, and by more seconds, are not the same; nor do windows agree then."""
 
 
 def fit_link(
-    sizes: Sequence[tuple[int, int]],
-    sender: Sequence[Probed | None],
-    receiver: Sequence[Probed | None],
-    both: Sequence[Probed | None],
+    tensors: Sequence[int], tensor_bytes: Sequence[int], extra_s: FloatArray
 ) -> tuple[float, float, float] | None:
     """Launch, latency per tensor and seconds per byte, none negative, from probes of several sizes.
 
-    What a probe takes cut in two, less the mean of what it takes whole on either device, is a launch, and latency and
-    bytes for each tensor. Least squares, each probe weighed by its own standard error and by what the model leaves
-    out, MODEL_ERROR of its figure and FLOOR_S. None where fewer than three sizes ran.
+    ``extra_s`` is what a probe takes cut in two, less the mean of what it takes whole on either device: a launch, and
+    latency and bytes for each tensor. Least squares, each probe weighed by what the model leaves out, MODEL_ERROR of
+    its figure, and by the error of the figure. None where fewer than three sizes ran.
     """
     from scipy.optimize import nnls  # only here: it loads slowly
 
-    rows, extra_s, error_s = [], [], []
-    for (tensors, _), a, b, cut in zip(sizes, sender, receiver, both, strict=True):
-        if a is not None and b is not None and cut is not None:
-            extra = cut.rest_s - 0.5 * (a.rest_s + b.rest_s)
-            rows.append([1.0, tensors, tensors * cut.tensor_bytes])
-            extra_s.append(extra)
-            errors_s = (cut.error_s, 0.5 * a.error_s, 0.5 * b.error_s, MODEL_ERROR * extra, FLOOR_S)
-            error_s.append(float(np.linalg.norm(errors_s)))
-    if len(rows) < 3:
+    known = ~np.isnan(extra_s)
+    if known.sum() < FEWEST_SIZES:
         return None
+    count = np.array(tensors, dtype=np.float64)
+    rows = np.stack([np.ones_like(count), count, count * np.array(tensor_bytes)], axis=1)[known]
     scale = np.array([1e-6, 1e-6, 1e-12])
-    weights = 1.0 / np.array(error_s)
-    solution, _ = nnls(np.array(rows) * scale * weights[:, None], np.array(extra_s) * weights)
+    weights = 1.0 / np.hypot(MODEL_ERROR * extra_s[known], ERROR_S)
+    solution, _ = nnls(rows * scale * weights[:, None], extra_s[known] * weights)
     launch_s, latency_s, per_byte_s = (solution * scale).tolist()
     return launch_s, latency_s, per_byte_s
+
+
+def _alone_of(beside: Series, num: int) -> FloatArray:
+    """Seconds of the model on each of ``num`` devices alone, NaN where windows do not agree on that."""
+    windows = np.array(beside.windows).reshape(len(beside.windows), len(KINDS), -1)[:, KINDS.index("model"), :num]
+    return np.where(agreed(windows, beside.tolerance), least_of(windows), np.nan)
+
+
+def _links_differ(kept: FloatArray, seen: FloatArray) -> bool:
+    return are_apart(kept, seen, LINK_DOUBT, FLOOR_S)
+
+
+def by_pair(found: FloatArray, num: int) -> FloatArray:
+    """[S, D, D] figures of sizes and pairs [S D (D - 1) / 2] as symmetric tables, NaN on the diagonal."""
+    table = np.full((len(SYNC_BYTES), num, num), np.nan)
+    for (a, b), column in zip(itertools.combinations(range(num), 2), found.reshape(len(SYNC_BYTES), -1).T, strict=True):
+        table[:, a, b] = table[:, b, a] = column
+    return table
 
 
 def _filled(table: FloatArray) -> FloatArray:

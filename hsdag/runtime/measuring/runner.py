@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.graph.scenario import Scenario, shares
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.machine.energy_counters import EnergyCounters
 from hsdag.runtime.measuring.messages import Candidate, Distance, Opened, ask
@@ -73,8 +73,9 @@ class CandidateRunner:
     ``peak_of`` simulates the bytes of a candidate's fullest device, where the objective counts memory.
     ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
     in flight where it measures several at a time, if not as many as the device asks for, until all runs or ``period_s``
-    are over. ``slowest_open_s`` is the longest that a candidate took to open so far, and ``value_s`` the median
-    of what a value took to measure: an inference, or all that a period is measured by.
+    are over. Whole models may compile for ``compiling_s``. ``slowest_open_s`` is the longest that a candidate took to
+    open so far, and ``value_s`` the median of what a value took to measure: an inference, or all that a period is
+    measured by. ``scenario_s`` are seconds of each inference of weighted means, by candidate and scenario.
     """
 
     client: WorkerClient
@@ -83,9 +84,11 @@ class CandidateRunner:
     scenarios: Sequence[Scenario] = ()
     requests: int | None = None
     period_s: float = PERIOD_S
+    compiling_s: float = COMPILING_LIMIT_S
     peak_of: Callable[[Candidate], float] | None = field(default=None, init=False)
     candidates: dict[str, Candidate] = field(default_factory=dict, init=False)
     slowest_open_s: float = field(default=0.0, init=False)
+    scenario_s: dict[str, list[list[float]]] = field(default_factory=dict, init=False)
     _opened_in: dict[str, int] = field(default_factory=dict, init=False)
     _values_s: list[float] = field(default_factory=list, init=False)
 
@@ -95,7 +98,7 @@ class CandidateRunner:
         is_whole = candidate.devices is None  # what placements are compared with: it is worth waiting for
         request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
         begin_s = time.monotonic()
-        opened = self.client.call(request, self.limits.compile_s, COMPILING_LIMIT_S if is_whole else 0.0)
+        opened = self.client.call(request, self.limits.compile_s, self.compiling_s if is_whole else 0.0)
         self.slowest_open_s = max(self.slowest_open_s, time.monotonic() - begin_s)
         self._opened_in[key] = self.client.num_starts
         return opened
@@ -147,13 +150,39 @@ class CandidateRunner:
             raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
         return [joules]
 
+    def pulse(self) -> list[float]:
+        """Seconds of what is always the same on each physical device; nothing where it does not run."""
+        with suppress(CandidateFailed):
+            return self.client.call(ask(Worker.pulse), self.limits.run_s, COMPILING_LIMIT_S)
+        return []
+
     def run_scenario(self, key: str, runs: int, scenario: int | None) -> list[float]:
         """Seconds of ``runs`` inferences of one scenario, or weighted means over all. Raises CandidateFailed."""
         self._reopen_if_lost(key)
         stop_s = 0.5 * self.limits.run_s
         if any(len(each.inferences) > 1 for each in self.scenarios):
             stop_s = min(stop_s, MOST_TURN_S)
+        if scenario is None and len(self.scenarios) > 1:
+            return self._weighted_s(key, runs, stop_s)
         return self.client.call(ask(Worker.run, key, runs, stop_s, scenario), self.limits.run_s)
+
+    def _weighted_s(self, key: str, runs: int, stop_after_s: float) -> list[float]:
+        """Weighted means over the scenarios, which take turns."""
+        found: list[float] = []
+        weights = shares(self.scenarios)
+        end_s = time.monotonic() + stop_after_s
+        each_s = self.scenario_s.setdefault(key, [[] for _ in self.scenarios])
+        while len(found) < runs and (not found or time.monotonic() < end_s):
+            requests = [ask(Worker.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
+            taken_s = [self.client.call(request, self.limits.run_s)[0] for request in requests]
+            for known_s, seconds in zip(each_s, taken_s, strict=True):
+                known_s.append(seconds)
+            found.append(float(weights @ taken_s))
+        return found
+
+    def scenario_medians_s(self, key: str, runs: int) -> tuple[float, ...]:
+        """Medians of each scenario over the last ``runs`` weighted means; empty where there is one scenario at most."""
+        return tuple(median(each[-runs:]) for each in self.scenario_s.get(key, ()))
 
     def difference(self, key: str, reference: str) -> Distance:
         """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""

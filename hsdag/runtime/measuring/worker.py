@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import compress, cycle
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,17 @@ import psutil
 from numpy.typing import NDArray
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.elements import array_of
 from hsdag.ir.errors import DeviceError, ExecutionError, ModelError, PlacementError
-from hsdag.ir.graph.build import graph_of, name_uniquely
+from hsdag.ir.graph.build import draws, graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import load_model
+from hsdag.ir.graph.state import reached_from
 from hsdag.ir.placement.copies import CopiedModel, compile_copies
 from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
 from hsdag.ir.processes import Compiling, main
-from hsdag.runtime.machine.devices import device_calls, execution_devices, make_core, type_name
+from hsdag.runtime.machine.devices import device_calls, execution_devices, infer_checked, make_core, type_name
+from hsdag.runtime.machine.settings import Offer
 from hsdag.runtime.measuring.caches import CompiledModels
 from hsdag.runtime.measuring.differences import (
     CPU_IN_SINGLE,
@@ -45,9 +49,11 @@ from hsdag.runtime.measuring.inferences import (
     Course,
     CourseRunner,
     make_courses,
+    requests_in_flight,
     steady_period_s,
 )
 from hsdag.runtime.measuring.messages import (
+    Beside,
     CallHandler,
     Candidate,
     DeviceFacts,
@@ -56,10 +62,9 @@ from hsdag.runtime.measuring.messages import (
     Precision,
     Probe,
     Probed,
-    TimesBeside,
     WorkerSetup,
 )
-from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, sync_s, times_beside
+from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_request, stretch, sync_s, times_beside
 from hsdag.runtime.timeline import Timeline
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
@@ -67,7 +72,10 @@ DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
 
 HEADER_BYTES = 4096
 
-_PLAIN, _COUNTED, _TRACED = "plain profile", "counted profile", "timeline"
+_PLAIN, _COUNTED, _TRACED, _BY_DEFAULT = "plain profile", "counted profile", "timeline", "in the default precision"
+
+RANDOM_ALIKE = 0.1
+"""Outputs that are further apart, relative to the largest, were computed from other random numbers."""
 
 
 class Worker(CallHandler):
@@ -79,7 +87,10 @@ class Worker(CallHandler):
         self._tell = tell
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
+        self.firsts: dict[str, list[NDArray[Any]]] = {}  # outputs right after compiling, of what draws random numbers
         self.requests: dict[str, CourseRunner] = {}
+        self._probes: dict[object, Any] = {}  # requests that more windows of a profile need
+        self._kernels_s = setup.kernels_s
         self.compile_s = 0.0  # what the last compilation took
         self.core = make_core(self.specs)
         self.compiled_models = CompiledModels(self.core, self.specs)
@@ -127,13 +138,15 @@ class Worker(CallHandler):
             limit_s = inference_limit_s or math.inf
             with device_calls():
                 each = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
-                self.references[key] = [array for outputs in each for array in outputs]
+                self.references[key] = self.firsts[key] = [array for outputs in each for array in outputs]
             return Opened(time.perf_counter() - begin_s, 0, ())
         try:
             self.compiled[key], num_parts, devices = self._compiled(candidate, inference_limit_s)
             with device_calls():
                 self.requests[key] = self._infer_request(self.compiled[key])
-            self.outputs(key)
+            first = self.outputs(key)
+            if any(self._drawn):
+                self.firsts[key] = first
         except (DeviceError, PlacementError, ExecutionError) as error:
             self.close(key)
             raise ExecutionError(str(error)) from error
@@ -161,7 +174,9 @@ class Worker(CallHandler):
                 return compile_copies(self.core, self.model, copies, properties), len(copies), tuple(names)
         if candidate.executor == "work-conserving":
             return self._compiled_in_parts(candidate, used, names, limit_s)
-        model = self.model if candidate.devices is None else self.prepared.place(list(candidate.devices))
+        model = self.model
+        if candidate.devices is not None:
+            model = self.prepared.place(list(candidate.devices), self.specs)
         if candidate.target.startswith("HETERO:"):
             properties = hetero_properties(self.specs, properties)
         properties = {**self.compiled_models.properties(candidate.target), **properties}
@@ -175,6 +190,7 @@ class Worker(CallHandler):
         self, candidate: Candidate, used: Sequence[DeviceSpec], names: list[str], limit_s: float | None
     ) -> tuple[Any, int, tuple[str, ...]]:
         """Raises ModelError for models that no placement suits, as well."""
+        from hsdag.ir.kernels import compiling_at_most  # only here: they load numba
         from hsdag.ir.shards.rewrite import shard
         from hsdag.runtime.executor.compiling import compile_on
 
@@ -185,7 +201,7 @@ class Worker(CallHandler):
             model, graph = found.model, found.graph
             devices = tuple(names[d] for d in found.devices)
         given = devices, candidate.priority, candidate.properties
-        with self._compiling(candidate.target):
+        with self._compiling(candidate.target), compiling_at_most(self._kernels_s):
             compiled = compile_on(self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=limit_s)
         return compiled, len(compiled.cut.subgraphs), tuple(names[d] for d in np.unique(compiled.cut.device))
 
@@ -213,8 +229,7 @@ class Worker(CallHandler):
             count = max(count, compiled.num_in_flight)
         elif hasattr(compiled, "get_property") and requests is None:  # one of OpenVINO's own
             asked_for = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
-            is_one_stream = asked_for == len(compiled.get_property("EXECUTION_DEVICES")) == 1
-            count = 2 if is_one_stream else max(count, asked_for)
+            count = requests_in_flight(asked_for, len(compiled.get_property("EXECUTION_DEVICES")))
         with device_calls():
             runners = [self._infer_request(compiled) for _ in range(count)]
             period_s = 0.0
@@ -225,8 +240,14 @@ class Worker(CallHandler):
     def close(self, key: str) -> None:
         """Forget a candidate; nothing where there is none."""
         self.references.pop(key, None)
+        self.firsts.pop(key, None)
         self.requests.pop(key, None)
         getattr(self.compiled.pop(key, None), "close", bool)()  # what has threads of ours
+
+    def offer(self, key: str, name: str) -> Offer:
+        """What a device lets one set, by OpenVINO's name, and has set for the candidate of a key."""
+        with device_calls():
+            return Offer.of(self.core, name, self.compiled[key])
 
     def timeline(self, candidate: Candidate, runs: int, inference_limit_s: float | None = None) -> Timeline:
         """When every part of a candidate for the work-conserving executor ran in the median one of ``runs`` inferences.
@@ -245,8 +266,47 @@ class Worker(CallHandler):
         return sorted(found[2:], key=lambda run: run[0])[(runs - 1) // 2][1]
 
     def difference(self, key: str, reference: str) -> Distance:
-        """How far the outputs of one candidate are from those of another on the same inputs."""
-        return output_difference(self.outputs(key), self.outputs(reference))
+        """How far the outputs of one candidate are from those of another on the same inputs.
+
+        Of a model that draws random numbers, outputs that depend on these are compared in the first inferences after
+        compiling, where every draw has a seed; with another precision, devices draw others. Raises ExecutionError where
+        there is nothing to compare.
+        """
+        if not any(self._drawn):
+            return output_difference(self.outputs(key), self.outputs(reference))
+        by_chance = self._by_chance(key, reference)
+        if not all(self._drawn):
+            others = [not drawn for drawn in self._drawn]
+            sure = output_difference(*(list(compress(self.outputs(k), cycle(others))) for k in (key, reference)))
+            return sure if by_chance is None else max(sure, by_chance, key=_apart)
+        if by_chance is None:
+            name = next(node.get_friendly_name() for node in self.model.get_ordered_ops() if draws(node))
+            raise ExecutionError(
+                f"all outputs depend on random numbers, which {name!r} draws without a seed, or not as the CPU does in "
+                "the same precision"
+            )
+        return by_chance
+
+    @cached_property
+    def _drawn(self) -> list[bool]:
+        """[R] whether a result depends on random numbers."""
+        sources = [v for v, node in enumerate(self.model.get_ordered_ops()) if draws(node)]
+        reached = reached_from(self.graph, sources)
+        return [bool(reached[self.graph.index_of[each.get_friendly_name()]]) for each in self.model.get_results()]
+
+    def _by_chance(self, key: str, reference: str) -> Distance | None:
+        """The distance of outputs that depend on random numbers; None where these do not repeat themselves."""
+        found = [draw.get_attributes() for node in self.model.get_ordered_ops() for draw in draws(node)]
+        if not all(each["global_seed"] or each["op_seed"] for each in found):
+            return None
+        with suppress(ExecutionError):
+            self.open(_BY_DEFAULT, Candidate("CPU"))
+        opinions = [self.firsts[each] for each in (reference, _BY_DEFAULT) if each in self.firsts]
+        self.close(_BY_DEFAULT)
+        own = list(compress(self.firsts[key], cycle(self._drawn)))
+        distances = [output_difference(own, list(compress(each, cycle(self._drawn)))) for each in opinions]
+        best = min(distances, key=_apart)
+        return best if _apart(best) <= RANDOM_ALIKE else None
 
     def choices(
         self, target: str, devices: Sequence[DeviceSpec] = (), properties: Mapping[str, str] | None = None
@@ -284,32 +344,64 @@ class Worker(CallHandler):
         return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, of)}
 
     def probe(self, what: Probe) -> Probed:
-        """What a probe takes."""
-        return probe(self.core, self.specs, what)
+        """Return what a probe takes; its model is kept for the next time, until ``forget_probes``."""
+        key = what.devices, what.kind, what.tensors, what.size_bytes
+        if key not in self._probes:
+            with device_calls():
+                self._probes[key] = probe_request(self.core, self.specs, what)
+        return probe(self._probes[key], what)
+
+    def pulse(self) -> list[float]:
+        """Return seconds of the same small model on each physical device, at all of them at once.
+
+        They say how much of the machine is there now.
+        """
+        names = dict.fromkeys(spec.plugin for spec in self.specs)
+        if "pulse" not in self._probes:
+            with device_calls():
+                model = probe_model("compute")
+                requests = [self.core.compile_model(model, name).create_infer_request() for name in names]
+                for request in requests:
+                    infer_checked(request)
+                self._probes["pulse"] = requests
+        with device_calls():
+            return stretch(self._probes["pulse"])
+
+    def forget_probes(self) -> None:
+        """Let go of what probes and devices side by side have compiled."""
+        self._probes.clear()
 
     def sync(self, devices: Sequence[DeviceSpec], what: Probe) -> float:
         """Seconds of a sync of two devices, by a probe."""
         with self._compiling(",".join(what.devices)), device_calls():
             return sync_s(self._core_of(devices), devices, what)
 
-    def contention(self, devices: Sequence[DeviceSpec], kind: str, for_s: float) -> TimesBeside:
-        """Times of devices alone and side by side, ``for_s`` seconds for each pair.
+    def contention(self, devices: Sequence[DeviceSpec], kind: str, wholes: Sequence[DeviceSpec] = ()) -> Beside | None:
+        """Return one window of devices alone and side by side, and of ``wholes`` alone.
 
-        ``kind`` is "compute" or "memory", small models bound by either, or "model"; nothing for a model that keeps
-        state, which may take longer every time.
+        ``kind`` is "compute" or "memory", small models bound by either, or "model"; None for a model that keeps state,
+        which may take longer every time. What is compiled is kept for the next window, until ``forget_probes``.
         """
         if kind == "model" and self.model.get_variables():
-            return []
+            return None
+        key = kind, tuple(spec.openvino_name for spec in (*devices, *wholes))
+        if key not in self._probes:
+            self._probes[key] = self._requests_beside((*devices, *wholes), kind)
+        return times_beside(self._probes[key], len(wholes))
+
+    def _requests_beside(self, devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
+        """Requests of the model, or of a small one, on each device, which have run once."""
         model = self.model if kind == "model" else probe_model(kind)
-        names = [spec.openvino_name for spec in devices]
         core = self._core_of(devices)
-        with self._compiling(",".join(names)), device_calls():
-            compiled = [core.compile_model(model, name) for name in names]
-        with device_calls():
+        with self._compiling(",".join(spec.openvino_name for spec in devices)), device_calls():
+            compiled = [core.compile_model(model, spec.openvino_name) for spec in devices]
             if kind == "model":
-                runners = [self._infer_request(each) for each in compiled]
-                return times_beside([each.stream(self.courses[0]) for each in runners], for_s)
-            return times_beside([each.create_infer_request() for each in compiled], for_s)
+                found = [self._infer_request(each).stream(self.courses[0]) for each in compiled]
+            else:
+                found = [each.create_infer_request() for each in compiled]
+            for request in found:
+                infer_checked(request)
+        return found
 
     @device_calls()
     def compare_outputs(
@@ -338,10 +430,13 @@ class Worker(CallHandler):
         used, new = compiled.create_infer_request(), compiled.create_infer_request()
         used.infer(list(larger))
         try:
-            expected = [np.array(array) for array in new.infer(smaller).values()]
-            found = [np.array(array) for array in used.infer(smaller).values()]
+            new.infer(smaller)
+            used.infer(smaller)
         except RuntimeError:  # half of these inputs may contradict each other
             return None
+        found, expected = (
+            [array_of(request.get_output_tensor(k)) for k in range(len(self.model.outputs))] for request in (used, new)
+        )
         return output_difference(found, expected)
 
     @device_calls()
@@ -399,7 +494,7 @@ class Worker(CallHandler):
 
     def _infer_request(self, compiled: Any) -> CourseRunner:
         stateful = bool(self.model.get_variables())
-        return CourseRunner(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=stateful)
+        return CourseRunner(compiled.create_infer_request(), self.courses, stateful=stateful)
 
     def outputs(self, key: str) -> list[NDArray[Any]]:
         """What a candidate computes in all inferences, in the order of the model's outputs.
@@ -410,7 +505,7 @@ class Worker(CallHandler):
             return self.references[key]
         try:
             with device_calls():
-                return self.requests[key].outputs(self.model.outputs)
+                return self.requests[key].outputs(len(self.model.outputs))
         except ExecutionError as error:
             given = self.setup.inputs is not None
             hint = "" if given else "; the inputs are random: --input FILE.npz gives the model real ones"
@@ -498,6 +593,12 @@ def _originals(compiled: Any) -> dict[str, list[str]]:
             name.strip().partition(COPY_MARK)[0] for name in written.split(",") if name.strip()
         ]
     return found
+
+
+def _apart(distance: Distance) -> float:
+    """The largest relative difference; infinite where values are not finite on one side alone."""
+    relative = distance["max_relative"]
+    return math.inf if relative is None else relative
 
 
 def memory_use(core: Any, specs: Sequence[DeviceSpec]) -> tuple[int, int | None]:

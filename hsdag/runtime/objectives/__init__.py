@@ -12,12 +12,17 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, ClassVar
 
 from hsdag.ir.errors import OptionError
 
 if TYPE_CHECKING:  # names are listed before any array library is loaded
     from hsdag.ir.graph.computation_graph import FloatArray
+
+
+PLUG_INS = "hsdag.objectives"
+"""The group of entry points that are objectives of other packages: modules with an ``OBJECTIVE``."""
 
 
 class Quantity(Enum):
@@ -34,8 +39,8 @@ class Objective:
     """The figure that a search minimises; values are in ``unit``, SI.
 
     ``meaning`` completes the sentence 'a lower value means ...', ``value_name`` is what the value is called, and ends
-    with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit``; a plan ``takes``
-    so many times as long, or as much.
+    with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit`` unless
+    ``shown`` says otherwise; a plan ``takes`` so many times as long, or as much.
     """
 
     name: ClassVar[str]
@@ -46,6 +51,7 @@ class Objective:
     shown_unit: ClassVar[str] = "ms"
     shown_factor: ClassVar[float] = 1e3
     takes: ClassVar[str] = "times as long"
+    bound_name: ClassVar[str] = "lower bound"  # of what is shown
 
     def value(self, *figures: FloatArray) -> FloatArray:
         """[B] values from ``figures`` [Q, B] of the quantities; of bounds, a bound. By default the only quantity."""
@@ -80,9 +86,13 @@ class Objective:
         """What the value is called."""
         return self.value_name.removesuffix(f"_{self.suffix}").replace("_", " ") if self.unit else "weighted sum"
 
+    def shown(self, value: float) -> float:
+        """Return a value in ``shown_unit``."""
+        return self.shown_factor * value
+
     def figure(self, value: float) -> str:
         """A value with four digits, in ``shown_unit``, which is left out."""
-        return f"{self.shown_factor * value:.4g}"
+        return f"{self.shown(value):.4g}"
 
     def text(self, value: float) -> str:
         """A value with its unit."""
@@ -103,6 +113,17 @@ class Throughput(Objective):
     name, unit, value_name = "throughput", "s", "period_s"
     meaning = "more inferences a second"
     quantities = (Quantity.PERIOD,)
+    shown_unit = "inferences/s"
+    bound_name = "upper bound"
+
+    @property
+    def label(self) -> str:
+        """What people see: the rate, of which the value is the inverse."""
+        return "throughput"
+
+    def shown(self, value: float) -> float:
+        """Return inferences a second."""
+        return 1.0 / value if value > 0 else math.inf
 
 
 class Energy(Objective):
@@ -195,7 +216,13 @@ class Weighted(Objective):
 
 def objective_names() -> tuple[str, ...]:
     """Every objective that ``--objective`` takes."""
-    return tuple(sorted({*OWN, *(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))}))
+    return tuple(sorted({*OWN, *_modules()}))
+
+
+def _modules() -> dict[str, str]:
+    """The module of every further objective by name: files of this folder, and entry points of other packages."""
+    own = {module.name.replace("_", "-"): f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)}
+    return {each.name: each.module for each in entry_points(group=PLUG_INS)} | own
 
 
 def find_objective(name: str) -> Objective:
@@ -212,5 +239,5 @@ def find_objective(name: str) -> Objective:
         raise OptionError(
             f"unknown objective {name!r}; choose one of {choices}, or a weighted sum such as latency=1,memory=0.5"
         )
-    found: Objective = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").OBJECTIVE
+    found: Objective = importlib.import_module(_modules()[name]).OBJECTIVE
     return found

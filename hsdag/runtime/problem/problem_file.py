@@ -12,8 +12,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.files import MODEL_SUFFIXES, first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, topological_order
+from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import ModelRecord
 from hsdag.runtime.problem.schedule_problem import FREE, CostSource, OpLabels, ScheduleProblem
 
@@ -108,7 +109,13 @@ class ProblemDocument(_Record):
 
 
 def read_problem(path: str | Path) -> ScheduleProblem:
-    """The problem in a file. Raises FileFormatError naming the file and the place inside it."""
+    """The problem in a file. Raises FileFormatError naming the file and the place inside it, or what a model is for."""
+    if Path(path).suffix in MODEL_SUFFIXES and Path(path).is_file():
+        place, profile = (command_line(["hsdag", *words]) for words in (["place", str(path)], ["profile", str(path)]))
+        raise FileFormatError(
+            f"{path} is a model, and a problem file is expected: {place} places it, {profile} -o costs.json makes a "
+            "problem file of it"
+        )
     return problem_from_json(read_text(Path(path)), str(path))
 
 

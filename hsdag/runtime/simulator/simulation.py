@@ -35,6 +35,7 @@ from hsdag.runtime.simulator.machine import (
 from hsdag.runtime.simulator.memory import find_peaks, memory_peaks_of
 from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 
+NO_VALUES = np.zeros((0, 0))
 OPS_PER_THREAD = 20_000
 """Ops that a thread has to simulate to be worth its start."""
 
@@ -124,19 +125,22 @@ def simulate_makespans(
 ) -> FloatArray:
     """[B] simulated makespans in seconds of ``placements`` [B, N], infinite where an op is not supported.
 
-    Ranks, given or random, are the same for all of them. ``num_threads`` defaults to the cores this process may use.
-    Raises as ``simulate`` does, but for unsupported ops.
+    Ranks are [N] for all of them, as random ones are, or [B, N]. ``num_threads`` defaults to the cores this process may
+    use. Raises as ``simulate`` does, but for unsupported ops.
     """
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
-    mode, values = mode_and_priority(semantics, priority, problem.num_ops)
+    ranks = np.zeros((0, problem.num_ops)) if priority is None else np.asarray(priority, dtype=np.float64)
+    of_each = ranks.ndim == 2 and len(ranks) > 0
+    mode, values = mode_and_priority(semantics, ranks[0] if of_each else priority, problem.num_ops)
     makespans_s = np.full(len(table), np.inf)
     supported = all_supported(problem, table)
     table = table[supported]
+    ranks = ranks[supported][:, problem.topological_order] if of_each and mode == BY_RANK else ranks[:0].reshape(0, 0)
     found_s = np.empty(len(table))
 
     def run_part(part: slice) -> None:
-        run_many(machine_for(problem, semantics, mode, values), table[part], found_s[part])
+        run_many(machine_for(problem, semantics, mode, values), table[part], found_s[part], ranks[part])
 
     worth = min(len(table), table.size // OPS_PER_THREAD)
     in_parts(run_part, len(table), min(num_threads or usable_cpus(), worth))
@@ -144,14 +148,19 @@ def simulate_makespans(
     return makespans_s
 
 
-def run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
-    """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported."""
-    run(_run_many, placements.size + len(placements) * len(m.edges), m, placements, makespans_s)
+def run_many(m: Machine, placements: IntArray, makespans_s: FloatArray, values: FloatArray = NO_VALUES) -> None:
+    """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported.
+
+    ``values`` [B, N] in the topological order take the place of those that the machine has, where there are any.
+    """
+    run(_run_many, placements.size + len(placements) * len(m.edges), m, placements, makespans_s, values)
 
 
 @bare
-def _run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
+def _run_many(m: Machine, placements: IntArray, makespans_s: FloatArray, values: FloatArray) -> None:
     for b in range(len(placements)):
+        for v in range(len(m.order) if len(values) > 0 else 0):
+            m.ops[v].value = values[b, v]
         load_placement(m, placements[b])
         makespans_s[b] = run_loaded(m, m.way)
 

@@ -36,7 +36,7 @@ def simulated_values(
     semantics: Semantics,
     priority: ArrayLike | None = None,
 ) -> FloatArray:
-    """[B] values of ``placements`` [B, N] with ranks [N]; infinite where an op is not supported.
+    """[B] values of ``placements`` [B, N] with ranks [N] or [B, N]; infinite where an op is not supported.
 
     Raises OptionError for semantics that the objective is not defined under, and for power that is not known.
     """
@@ -63,8 +63,9 @@ def _figures(
         joules = problem.time_s * problem.known_power_w
         figures[legal] = joules[np.arange(problem.num_ops), placements[legal]].sum(axis=1)
         return figures
+    ranks = None if priority is None else np.asarray(priority)
     for b in np.flatnonzero(legal).tolist():
-        run = simulate(problem, placements[b], semantics, priority)
+        run = simulate(problem, placements[b], semantics, ranks[b] if ranks is not None and ranks.ndim > 1 else ranks)
         figures[b] = run.busy_s @ problem.known_power_w if quantity is Quantity.ENERGY else run.peak_memory_bytes.max()
     return figures
 

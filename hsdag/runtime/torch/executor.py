@@ -1,4 +1,4 @@
-"""TorchExecutor: a placed graph, ready to run inference after inference, work-conserving or level by level.
+"""TorchExecutor: a placed graph, ready to run inference after inference, work-conserving.
 
 Lanes carry out the tasks of one resource, one after another: a thread of the CPU, or CUDA streams.
 """

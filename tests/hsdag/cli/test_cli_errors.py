@@ -81,7 +81,7 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("place MODEL --executor cuda --devices A=cpu --data-shape [1,3,9,9]", "of fixed shapes"),
         ("bench MODEL --executor cuda --devices A=gpu", "device 'A=gpu' is not one that torch runs"),
         ("bench MODEL --placement TORCH --executor hetero", "for the CUDA engine"),
-        ("export TORCH --format ir -o FOLDER/x.xml --model MODEL", "for the CUDA engine"),
+        ("export TORCH --format openvino -o FOLDER/x --model MODEL", "for the CUDA engine"),
         ("bench MODEL --executor hetero", "name one with --placement"),
         ("bench MODEL -m other.xml", "name the model once"),
         ("bench MODEL --executor cuda -d A=cpu -hint none", "OpenVINO's properties"),
@@ -108,8 +108,7 @@ def test_a_mistake_is_one_line(complains: Complains, files: dict[str, Path], lin
 @pytest.mark.parametrize(
     "line",
     [
-        "export PLACEMENT --model MODEL --format ir -o MODEL",
-        "export PLACEMENT --model MODEL --format python -o STEM.py",
+        "export PLACEMENT --model MODEL --format csv -o MODEL",
         "place MODEL -o MODEL",
         "place MODEL --devices CPU -i FOLDER/text.bin -o FOLDER/text.bin",
         "bench MODEL --device CPU --trace STEM.bin",

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,7 +19,30 @@ from hsdag.cli.progress import Estimate, SearchProgress, in_words
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event, RecordingEvaluator
-from hsdag.search.driver import ONCE
+from hsdag.search.driver import COMPILING
+
+
+def on_terminal(command: Sequence[str], columns: int) -> tuple[set[str], list[str]]:
+    """All rows that a terminal of 24 lines showed at some moment while a command ran, and those at its end."""
+    import pty
+    import termios
+
+    import pyte
+
+    screen = pyte.Screen(columns, 24)
+    stream = pyte.ByteStream(screen)
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    plain = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    drawn = set[str]()
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**plain, "TERM": "xterm"}):
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # which is how Linux tells that nobody writes any more
+            while chunk := os.read(ours, 1 << 16):
+                stream.feed(chunk)
+                drawn.update(screen.display)
+    os.close(ours)
+    return drawn, [row.rstrip() for row in screen.display if row.strip()]
 
 
 class Clock:
@@ -24,17 +54,26 @@ class Clock:
         return self.now_s
 
 
-def test_a_search_and_its_comparison_are_one_piece_of_work() -> None:
+def test_work_that_is_late_is_never_told_to_be_at_its_end_until_it_is_known_what_the_rest_takes() -> None:
     clock = Clock()
-    estimate = Estimate(60.0, 20.0, clock)
-    assert (estimate.share, estimate.left_s) == (0.0, 80.0)
-    clock.now_s += 20
-    assert (estimate.share, estimate.left_s) == (0.25, 60.0)
-    estimate.compare()  # the search ended early
-    assert (estimate.share, estimate.left_s) == (0.75, 20.0)
-    clock.now_s += 500
-    assert (estimate.share, estimate.left_s) == (1.0, 0.0)
-    assert estimate.words == "100%, 0 s left"
+    estimate = Estimate(60.0, clock)
+    assert (estimate.share, estimate.left_s) == (0.0, 60.0)
+    clock.now_s += 15
+    assert estimate.words == "25%, 45 s left"
+    clock.now_s += 105
+    assert estimate.words == "1 min 0 s longer than planned"
+    estimate.plan(30.0)
+    assert estimate.words == "80%, 30 s left"
+    clock.now_s += 40
+    assert estimate.words == "10 s longer than planned"
+
+
+def test_a_search_that_ends_early_leaves_the_time_of_its_comparison() -> None:
+    clock = Clock()
+    estimate = Estimate(60.0, clock)
+    clock.now_s += 15
+    estimate.plan(5.0)
+    assert estimate.words == "75%, 5 s left"
 
 
 def test_compiling_the_search_is_waited_for_and_no_part_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,11 +81,11 @@ def test_compiling_the_search_is_waited_for_and_no_part_of_the_work(capsys: pyte
     clock = Clock()
     shown._estimate = Estimate(60.0, clock=clock)
     clock.now_s += 15
-    shown.watcher.on_phase(ONCE)
+    shown.watcher.on_phase(COMPILING)
     clock.now_s += 90
     shown.watcher.on_phase("searching")
     shown.watcher.on_phase("still searching")
-    assert shown.line == "still searching, 25%, 45 s left"
+    assert shown.line == "25%, 45 s left: still searching"
 
 
 def test_updates_take_as_long_as_those_before() -> None:
@@ -68,7 +107,7 @@ def test_times_are_told_in_words(seconds: float, words: str) -> None:
 def test_a_phase_that_counts_begins_one_of_several_searches(capsys: pytest.CaptureFixture[str]) -> None:
     with SearchProgress(10.0) as shown:
         shown.watcher.on_phase("heft, seed 0: run 4 of 10")
-        assert shown.line == "heft, seed 0: run 4 of 10, 30%, 1 min 10 s left"
+        assert shown.line == "30%, 1 min 10 s left: heft, seed 0: run 4 of 10"
         shown.watcher.on_step("update 9 of 10")
         assert shown.line.endswith(", update 9 of 10")
         assert shown._estimate.share >= 0.9
@@ -91,5 +130,29 @@ def test_a_note_is_said_and_does_not_take_the_place_of_the_phase(capsys: pytest.
         shown._is_shown = True  # as on a terminal, where phases pass
         shown.watcher.on_phase("searching")
         shown.watcher.note("the budget is short")
-        assert shown.line.startswith("searching, ")
-    assert capsys.readouterr().err == "the budget is short\n"
+        assert shown.line.endswith(": searching")
+    assert capsys.readouterr().err.strip() == "the budget is short"
+
+
+NOTE = "only 0.76 s are left, and each placement takes 6.3 s; a budget of 68 s would measure 10"
+PROGRAM = f"""
+import time
+from hsdag.cli.progress import SearchProgress
+with SearchProgress(60.0) as shown:
+    shown.watcher.on_phase("profiling devices side by side")
+    time.sleep(0.3)
+    shown.watcher.note({NOTE!r})
+    shown.watcher.on_step("round 3 of up to 60, in which every candidate runs once")
+    time.sleep(0.3)
+    shown.watcher.note("the end")
+print("the answer")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
+@pytest.mark.parametrize("columns", [80, 40])
+def test_on_a_terminal_notes_have_lines_of_their_own_and_the_time_is_seen_beside_them(columns: int) -> None:
+    drawn, screen = on_terminal([sys.executable, "-c", PROGRAM], columns)
+    assert [row for row in drawn if re.search(r"\b\d+%, (1 min \d|\d+) s left: profiling", row)]
+    assert [row for row in drawn if row.rstrip().endswith("…")], "a line that does not fit is cut, not wrapped"
+    assert screen == [*textwrap.wrap(NOTE, columns), "the end", "the answer"]

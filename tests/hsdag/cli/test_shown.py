@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,11 @@ def test_inspect_counts_what_the_model_holds(capsys: pytest.CaptureFixture[str],
 
 
 def test_export_writes_what_a_placement_holds(
-    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path, kept_search: PlaceResult
+    capsys: pytest.CaptureFixture[str],
+    tiny_resnet: Path,
+    tmp_path: Path,
+    kept_search: PlaceResult,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out.json"
     kept_search.save(out)
@@ -51,8 +56,11 @@ def test_export_writes_what_a_placement_holds(
     table = tiny_resnet.with_suffix(".csv")  # beside the model, which a table does not touch
     assert answer(capsys, "export", out, "--format", "csv", "-m", tiny_resnet, "-o", table)["files"] == [str(table)]
     table.unlink()
-    assert run(["export", str(out), "--format", "parts", "-m", str(tiny_resnet), "-o", str(tmp_path / "parts")]) == 0
-    assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'parts'}, ")  # not the names of all files
+    monkeypatch.setattr("hsdag.exports.library.COMPILERS", ())
+    assert (
+        run(["export", str(out), "--format", "openvino", "-m", str(tiny_resnet), "-o", str(tmp_path / "folder")]) == 0
+    )
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'folder'}, ")  # not the names of all files
 
 
 def test_inferences_are_counted_as_benchmark_app_does(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
@@ -64,7 +72,7 @@ def test_inferences_are_counted_as_benchmark_app_does(capsys: pytest.CaptureFixt
 
 @pytest.fixture(autouse=True)
 def short_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "PAIR_S", 0.0)
+    monkeypatch.setattr(examination, "WINDOWS", 1)
 
 
 def test_a_document_holds_devices_pairs_model_and_findings(capsys: pytest.CaptureFixture[str], tiny_bert: Path) -> None:
@@ -176,16 +184,35 @@ def test_an_examination_has_its_devices_pairs_model_findings_and_commands(capsys
     pairs = (Pair(names=("A", "B"), gains={"compute": 1.5}),)
     doctor._show(
         Examination(
-            openvino="2026.4", host=host, devices=tuple(devices), pairs=pairs, model=report, findings=said,
-            next=("hsdag place m",),
+            openvino="2026.4", host=host, devices=tuple(devices), pairs=pairs, model=report,
+            genai={"chat": None, "speech": "why"}, findings=said, next=("hsdag place m",),
         )
     )  # fmt: skip
     printed(
         capsys,
         [
-            "OpenVINO 2026.4; 2 threads of the CPU, 2.0 GiB of memory, 1.0 of it free",
+            "OpenVINO 2026.4; 2 threads of the CPU, 2.1 GB of memory, 1.1 of it free",
             *("A a GPU 24.1 1.5 f16 0.001", "B a GPU - - - -", "C does not load - - - -", "A and B 1.50 -"),
             *("m: 3 ops, 2 MB of weights", "HETERO:A,B - does not compile -", "HETERO:A,B PIPELINE_PARALLEL A 2 3"),
+            *("chat works", "speech no: why"),
             *("warning: one, other: B will get nothing: A runs every op", "next: hsdag place m"),
         ],
     )
+
+
+def test_a_model_in_place_of_a_problem_is_answered_with_what_makes_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model := tmp_path / "cls.onnx").write_bytes(b"\x08\xff")
+    assert run(["solve", str(model)]) == 2
+    said = capsys.readouterr().err
+    assert f"hsdag place {model} places it, hsdag profile {model} -o costs.json makes a problem file of it" in said
+
+
+def test_the_help_begins_with_what_is_used_first(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["--help"])
+    said = capsys.readouterr().out
+    listed = re.findall(r"^  (\w+)  ", said.partition("Commands:")[2], re.MULTILINE)
+    assert "Start here: hsdag place MODEL" in said
+    assert listed[:5] == ["place", "bench", "explain", "report", "export"]
+    assert listed[10:] == sorted(listed[10:])

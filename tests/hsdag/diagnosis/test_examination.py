@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,10 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.diagnosis import examination, findings
+from hsdag.diagnosis import findings
 from hsdag.diagnosis.examination import Examination, examine
 from hsdag.diagnosis.findings import Severity
+from hsdag.models import save_model_files
 
 pytestmark = pytest.mark.slow
 
@@ -29,10 +29,8 @@ def texts(found: Examination, severity: Severity) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def found(tiny_resnet: Path) -> Iterator[Examination]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(examination, "PAIR_S", 0.0)
-        yield examine(tiny_resnet, TWO)
+def found(tiny_resnet: Path) -> Examination:
+    return examine(tiny_resnet, TWO)
 
 
 def test_every_question_about_a_sound_machine_is_answered(found: Examination, tiny_resnet: Path) -> None:
@@ -82,3 +80,10 @@ def test_outputs_that_are_wrong_once_inputs_shrink_are_a_danger(is_faulty: bool)
     found = examine(model, "CPU", data_shape="x[72]")
     wrong = [text for text in texts(found, Severity.DANGER) if "once its inputs shrink" in text]
     assert len(wrong) == is_faulty
+
+
+def test_of_a_folder_whose_network_generates_it_is_said_what_genai_can_do(tmp_path: Path) -> None:
+    save_model_files("tiny_stateful_llama_fp16", tmp_path / "openvino_model.xml")
+    found = examine(tmp_path, "CPU", budget=1e-3)
+    assert found.genai["chat"] == "a placement needs two devices: --partition-cpu 2 makes two of the CPU"
+    assert examine(tmp_path / "openvino_model.xml", "CPU", budget=1e-3).genai == {}

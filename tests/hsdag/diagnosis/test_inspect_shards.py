@@ -15,6 +15,7 @@ from hsdag.ir.errors import OptionError
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
 
 
+@pytest.mark.slow
 def test_devices_that_are_named_are_asked_what_they_could_gain_together(tiny_bert: Path) -> None:
     found = inspect(tiny_bert, devices=DEVICES).shards
     assert found is not None

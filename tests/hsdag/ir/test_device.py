@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import openvino as ov
 import pytest
 
-from hsdag.ir.device import DeviceSpec, hetero_properties, parse_devices
+from hsdag.ir.device import DeviceSpec, hetero_properties, parse_devices, plugin_library
 from hsdag.ir.errors import DeviceError
 
 INDEPENDENT = {"ENABLE_CPU_PINNING": "NO", "EXCLUSIVE_ASYNC_REQUESTS": "NO"}
@@ -93,6 +94,23 @@ def test_a_refused_property_is_one_clear_line(body: str) -> None:
     with pytest.raises(DeviceError, match=r"device 'BAD' \(CPU\) fails to load: .+") as caught:
         DeviceSpec.parse(f"BAD=CPU[{body}]").register(ov.Core())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("plugin", ["./evil.so", "/tmp/libopenvino_intel_cpu_plugin.so", "CPU,./evil.so"])
+def test_a_plugin_in_a_file_names_no_library(plugin: str) -> None:
+    with pytest.raises(DeviceError, match=rf"device 'A': no device can be added over '{plugin}'"):
+        DeviceSpec("A", plugin).register(ov.Core())
+
+
+def test_a_library_is_not_taken_from_the_current_folder_where_openvino_has_none_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ov, "__file__", str(tmp_path / "openvino" / "__init__.py"))
+    assert plugin_library("openvino_intel_cpu_plugin") == "openvino_intel_cpu_plugin"  # which the system looks for
+    (tmp_path / "libopenvino_intel_cpu_plugin.so").touch()
+    with pytest.raises(DeviceError, match="OpenVINO would load openvino_intel_cpu_plugin from the current folder"):
+        plugin_library("openvino_intel_cpu_plugin")
 
 
 PROGRAM = """

@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import Csr
 from hsdag.ir.graph.paths import longest_before
-from hsdag.ir.kernels import INTERPRETED_VARIABLE, Locator, bare, compiling, kernel, run, run_few
+from hsdag.ir.kernels import (
+    INTERPRETED_VARIABLE,
+    Locator,
+    bare,
+    compiled_in_time,
+    compiling,
+    compiling_at_most,
+    kernel,
+    run,
+    run_few,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -114,3 +124,59 @@ def test_a_kernel_is_compiled_again_when_a_kernel_or_constant_of_another_file_ha
     assert outer(5) == ("6", 0)
     assert outer(5, 7) == ("42", 0)
     assert outer(5, 7, "after") == ("42", 0)
+
+
+def test_kernels_are_compiled_as_long_as_they_may_be_and_then_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, "0")
+    monkeypatch.setattr(Locator, "from_function", lambda *_: None)  # nothing is kept that one of the others would find
+    rows = np.array([(1, 0), (2, 0)], RECORD)
+    first, second, third = (bare(cast("Any", _fill).py_func) for _ in range(3))
+    with compiling_at_most(60.0):
+        assert run(first, 1, rows.copy(), 0.5) == 1.5
+        with compiling_at_most(0.0):
+            assert run(second, 1, rows.copy(), 0.5) == run_few(third, 1, rows.copy(), 0.5) == 1.5
+            assert first(rows.copy(), 0.5) == run(first, 1, rows.copy(), 0.5) == 1.5  # it was compiled before
+        assert [len(each.signatures) for each in (first, second, third)] == [1, 0, 0]
+        assert run(second, 1, rows.copy(), 0.5) == 1.5
+    assert len(second.signatures) == 1
+
+
+def test_a_kernel_that_nothing_else_can_run_is_compiled_whatever_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Locator, "from_function", lambda *_: None)
+    direct = bare(cast("Any", _fill).py_func)
+    with compiling_at_most(0.0):
+        assert direct(np.array([(1, 0), (2, 0)], RECORD), 0.5) == 1.5
+
+
+def test_compiling_beforehand_ends_where_it_may_take_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Locator, "from_function", lambda *_: None)
+    early, late = (bare(cast("Any", _fill).py_func) for _ in range(2))
+    rows = np.array([(1, 0), (2, 0)], RECORD)
+    assert compiled_in_time(lambda: early(rows, 0.5))
+    with compiling_at_most(0.0):
+        assert compiled_in_time(lambda: early(rows, 0.5))
+        assert not compiled_in_time(lambda: late(rows, 0.5))
+        with pytest.raises(TypeError, match="argument"):
+            compiled_in_time(early)
+    assert [len(each.signatures) for each in (early, late)] == [1, 0]
+
+
+def test_what_a_kernel_raises_is_raised_although_there_was_no_time_to_compile_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, "0")
+    _add(np.zeros(2, RECORD), 0, 1.0)
+    monkeypatch.setattr(Locator, "from_function", lambda *_: None)
+    with compiling_at_most(0.0):
+        run(bare(cast("Any", _fill).py_func), 1, np.zeros(2, RECORD), 1.0)
+        with pytest.raises(TypeError, match="argument"):
+            run(cast("Any", _add), 1, np.zeros(2, RECORD))
+
+
+def test_what_a_kernel_takes_to_compile_is_missing_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, "0")
+    monkeypatch.setattr(Locator, "from_function", lambda *_: None)
+    first, second = (bare(one_more) for _ in range(2))
+    with compiling_at_most(1e-3):  # of which the first takes more, and is not left half done
+        assert run(first, 1, 1) == run(second, 1, 1) == 2
+    assert [len(cast("Any", each).signatures) for each in (first, second)] == [1, 0]

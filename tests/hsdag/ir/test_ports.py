@@ -16,7 +16,7 @@ from openvino import opset15
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.ir.placement.copies import CopiedModel, compile_copies
-from hsdag.ir.ports import array_of, find_port
+from hsdag.ir.ports import find_port
 
 CPU = [(DeviceSpec("CPU", "CPU"), 1)]
 A = np.asarray([[-1, 0, 1], [2, 3, 4]], dtype=np.float32) / 4
@@ -86,7 +86,7 @@ def test_a_tensor_of_the_callers_is_read_without_a_copy_and_never_written(compil
         ([A], "the model has 2 inputs, not 1"),
         (A, "the model has 2 inputs, not 1; pass a mapping or a list"),
         ({"a": A[0]}, r"input 'a' takes an array of shape \[2, 3\], not \[3\]"),
-        ({"a": A.astype(np.complex64)}, "input 'a' takes float32 and cannot hold complex64"),
+        ({"a": A.astype(np.complex64)}, "input 'a' takes f32 and cannot hold complex64"),
         ({"a": ov.Tensor(A.astype(np.float64))}, r"input 'a' takes f32 \[2, 3\], not f64 \[2, 3\]"),
         ({"a": ov.Tensor(A[:1])}, r"input 'a' takes f32 \[2, 3\], not f32 \[1, 3\]"),
     ],
@@ -137,5 +137,4 @@ def test_sizes_that_are_open_may_differ_every_time_and_strings_are_text(core: ov
             request.infer([A[0]])
         with pytest.raises(OptionError, match=r"input 0 takes an array of shape \['\?'\], not \[2, 3\]"):
             request.infer([A])
-    assert array_of(ov.Tensor(np.array(["ab"]))).tolist() == ["ab"]
     assert [find_port(compiled.inputs, key) for key in (0, "text", 1, -1, "x", 1.5)] == [0, 0, *[None] * 4]

@@ -86,7 +86,7 @@ def test_what_takes_long_to_compile_is_told_once_and_an_interrupted_search_waits
         client.on_wait, client.should_abandon = heard.append, lambda: bool(heard)
         with pytest.raises(CandidateFailed, match="the odd was given up when the search was interrupted"):
             client.call(COMPILE, 60.0)
-        assert heard == ["waiting for GPU.0 to compile; GPUs may take minutes the first time"]
+        assert heard == ["compiling for GPU.0; a GPU may take minutes the first time"]
         client.should_abandon = iter(()).__next__
         with pytest.raises(StopIteration):
             client.call(COMPILE, 60.0)

@@ -30,6 +30,7 @@ from hsdag.methods.exact.milp import LinearModel
 from hsdag.methods.exact.solving import Answer
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.learned.base import LearnedPlacer
+from hsdag.methods.learned.policy import Aim
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.problem import Problem
@@ -50,7 +51,7 @@ CHANGES = {
     "windows": {"smallest": "6", "size": "12", "proposals": "20"}, "auto": {"without": "cpsat,milp-split"},
     "doppler": NARROW, "gdp": NARROW, "hsdag": {"hidden": "16"}, "placeto": {}, "rnn": NARROW,
 }  # fmt: skip
-TRAINING = {"updates": "2", "plans_per_update": "3", "epochs": "1", "begins_taught": "false"}
+TRAINING = {"updates": "2", "plans_per_update": "3", "epochs": "1"}
 MEASURED = {"sa", "ea", "auto"}
 """Methods of which a search that measures is recorded, too."""
 TOLERANCE = 1e-3
@@ -146,18 +147,19 @@ def programs(problem: Problem, method: str) -> list[object]:
 
 
 def training(problem: Problem, method: str, preset: str) -> list[object]:
-    """What two updates of a policy drew, and how sure it is of the last plan then."""
+    """What two updates of a policy drew, and the loss and its slope of the last plan then."""
     recorder = RecordingEvaluator(ScheduleEvaluator.of(problem))
     placer = make_placer(method, preset, {**CHANGES[method], **TRAINING}, is_cheap=True)
     assert isinstance(placer, LearnedPlacer)
     placer.search(problem, recorder)
     trainer = not_none(placer.trainer)
-    known = trainer.policy.likelihood(trainer.policy.replay([recorder.events[-1].plan], torch.Generator()))
+    replayed = trainer.policy.replay([recorder.events[-1].plan], torch.Generator())
     trainer.policy.network.zero_grad()
-    known.log_p.mean().backward()  # type: ignore[no-untyped-call]
+    loss = trainer.policy.loss(replayed, None, Aim(None, 0.0, 1.0))
+    loss.backward()  # type: ignore[no-untyped-call]
     slopes = [float(each.grad.norm()) for each in trainer.policy.network.parameters() if each.grad is not None]
     drawn = sum(event.score.value for event in recorder.events if event.score.failure is None)
-    values = drawn, known.log_p.mean().item(), known.entropy.mean().item(), float(np.linalg.norm(slopes))
+    values = drawn, loss.item(), float(np.linalg.norm(slopes))
     return [len(recorder.events), *(float(f"{value:.5g}") for value in values)]
 
 

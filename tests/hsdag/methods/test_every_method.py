@@ -155,7 +155,7 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
     try:
         solution = solve(problem, options.placer(), options)
     except (SearchError, OptionError):  # tight memory that the method gave up on, or no single device for best-device
-        special = ("best-device", "multilevel", "repeated", "windows")  # of one device, of repetition, of schedules
+        special = ("beam", "best-device", "repeated", "windows")  # of one device, of repetition, of schedules
         assert method in special or np.isfinite(problem.memory_bytes[0])
         return
     if solution.status is Status.INFEASIBLE:

@@ -27,7 +27,7 @@ def test_a_method_is_found_by_its_name_and_has_a_default_preset(method: str) -> 
 
 
 def test_unknown_names_are_answered_with_the_choices() -> None:
-    with pytest.raises(OptionError, match="unknown method 'luck'; choose one of auto, best-device, cpop, "):
+    with pytest.raises(OptionError, match="unknown method 'luck'; choose one of auto, beam, best-device, "):
         find_method("luck")
     with pytest.raises(OptionError, match="unknown method 'heff', perhaps 'heft'; choose one of auto, "):
         find_method("heff")

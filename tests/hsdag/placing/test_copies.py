@@ -138,6 +138,7 @@ def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> 
         rng = np.random.default_rng(0)
         final = final_comparison(session.runner, {name: candidate}, {}, {}, protocol, check, rng=rng)
         assert final.answer == name
+        final = replace(final, comparison=replace(final.comparison, disturbed=0.0))
         busy = warnings_of(search, replace(final, others=0.25))[-1]
         assert busy.startswith("other programs took 25% of the processors during the comparison")
         assert warnings_of(search, replace(final, others=0.2499)) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +16,7 @@ from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import WorkerClient
-from hsdag.placing.final import Check, FinalComparison, Pace, Verifier, family_ratios, final_comparison
+from hsdag.placing.final import NO_TIME, Check, FinalComparison, Pace, Verifier, family_ratios, final_comparison
 from hsdag.placing.result import Verdict
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, worker_client
@@ -54,7 +55,7 @@ def test_the_more_finalists_ran_the_wider_their_intervals_are() -> None:
 
 
 def compared(
-    client: WorkerClient, finalists: list[str], limit_s: float, compile_s: float, **slow: bool
+    client: WorkerClient, finalists: list[str], limit_s: float, compile_s: float, opening_s: float = 0.0, **slow: bool
 ) -> tuple[FinalComparison, float]:
     """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
     now_s = 0.0
@@ -71,6 +72,8 @@ def compared(
         Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
         Check(reduced="bf16"),
         slow=[name for name, is_known in slow.items() if is_known],
+        end_s=time.monotonic() + 1e3,
+        opening_s=lambda _: opening_s,
         rng=np.random.default_rng(0),
         on_step=on_step,
         clock=lambda: now_s,
@@ -99,6 +102,12 @@ def test_rivals_for_which_there_is_no_time_are_dropped_before_they_are_compiled(
     assert {len(each.rounds) for each in comparison.samples.values()} == {2}
 
 
+def test_a_finalist_that_would_not_be_open_in_time_is_not_compiled(client: WorkerClient) -> None:
+    comparison = compared(client, ["placement 1"], 60.0, 1.0, opening_s=2e3)[0].comparison
+    assert comparison.failures == {"placement 1": NO_TIME}
+    assert "CPU" in comparison.samples
+
+
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_device_is_always_compared_unless_it_is_known_to_be_slow(client: WorkerClient, is_known: bool) -> None:
     comparison = compared(client, ["placement 1"], 6.0, 3.0, SLOW=is_known)[0].comparison
@@ -125,9 +134,11 @@ def test_the_comparison_has_a_part_of_the_budget_in_which_four_candidates_are_me
     assert Pace.of(profile, open_s, 2, 9.0 * run_s).run_s == pytest.approx(9.0 * run_s)
     assert Pace.of(profile, open_s, 2, run_s).run_s == pytest.approx(2.0 * run_s)
     assert pace.comparison_s(budget_s) == pytest.approx((whole_s, whole_s - checking_s))
-    for left_s, share in [(0.0, 0.5), (0.7, 0.7), (2.0, 1.0)]:  # of what it would have, where the search was late
-        late_s, rounds_s = pace.comparison_s(budget_s, left_s=left_s * whole_s)
-        assert late_s == pytest.approx(share * whole_s)
+    slow = Pace.of(profile, open_s, process_s=2.0).comparison_s(1e9), pace.comparison_s(1e9)
+    assert np.subtract(*slow) @ [1.0, -1.0] == pytest.approx(0.5)  # more for checking in a new process
+    for left, share in [(0.0, 0.1), (0.15, 0.15), (1.0, 1.0)]:  # of the budget, where the search was late
+        late_s, rounds_s = pace.comparison_s(budget_s, left_s=left * budget_s)
+        assert late_s == pytest.approx(min(share * budget_s, whole_s))
         assert rounds_s == pytest.approx(max(late_s - checking_s, late_s / 2))
 
 
@@ -195,6 +206,9 @@ class Timed(CandidateRunner):
         ({"placement 1": 4.0, "A": 3.0, "CPU": 3.1}, {"wholes": ["CPU"]}, "A", "A"),
         ({"placement 1": 2.0, "differs": 1.0, "A": 3.0}, {}, "placement 1", "A"),  # by more than may be
         ({"placement 1": 9.0, "differs": 1.0, "A": 3.0}, {}, "A", "A"),
+        ({"placement 1": 9.0, "A": 1.0, "given": 3.0}, {"defaults": {"given": "A"}}, "A", "A"),
+        ({"placement 1": 9.0, "A": 3.0, "given": 3.0}, {"defaults": {"given": "A"}}, "given", "given"),
+        ({"placement 1": 9.0, "A": 3.0, "given": 1.0}, {"defaults": {"given": "A"}}, "given", "given"),
     ],
 )
 def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(

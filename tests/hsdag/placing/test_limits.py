@@ -15,6 +15,7 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.placement.placement import Placement
 from hsdag.placing.limits import MARGIN, check_start, disallowed_devices, disallowed_start, within_difference
 from hsdag.placing.session import Session
+from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.pins import NOT_PINNED, Pin
 from hsdag.runtime.problem.plan import Plan
@@ -102,7 +103,7 @@ def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
     return cast(
         Session,
         SimpleNamespace(
-            devices=SimpleNamespace(all=specs, placed=specs[:2], rivals=specs[2:]),
+            devices=DeviceSet(tuple(specs[:2]), tuple(specs[2:])),
             memory_limits=lambda _: limits,
             problem=lambda **_: problem_of(costs),
             of_units=lambda _, chosen: np.array([each == "B" for each in chosen], dtype=np.int64),

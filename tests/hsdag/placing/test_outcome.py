@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,11 +11,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.answer import (
     faster_but_disallowed,
     faster_wholes,
-    left_to_gain,
     nearest_of,
     speed_sentence,
     too_few_rounds,
@@ -31,6 +32,8 @@ from hsdag.runtime.measuring.messages import Call, Candidate, ask
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
 from hsdag.search.driver import Watcher
@@ -73,27 +76,25 @@ WHY = {"B": "its outputs differ by 0.3"}
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (("CPU", "CPU", EQUAL, {}), "No placement beat CPU; the placement is all on CPU."),
+        (("CPU", "CPU", EQUAL, {}), "No placement beat CPU."),
         (("placement 1", None, EQUAL, {}), "No single device ran the whole model; the placement does."),
         (("placement 1", "CPU", FASTER, {"AUTO:CPU": BEATEN}), f"{GAIN}."),
         (
             ("CPU", "CPU", EQUAL, {"AUTO:CPU": FASTER}, {"ignored": "without --pin"}),
-            "No placement beat CPU; the placement is all on CPU; OpenVINO's own AUTO:CPU measured faster than the "
-            "placement without --pin.",
+            "No placement beat CPU; OpenVINO's own AUTO:CPU measured faster than the placement without --pin.",
         ),
         (
             ("CPU", "CPU", EQUAL, {}, {"turned_down": {"placement 1": "it hung", "CPU": "it differs"}}),
-            "Placement 1 was faster, but it hung; the placement is all on CPU.",
+            "Placement 1 was faster, but it hung.",
         ),
         (
             ("CPU", "CPU", EQUAL, {}, {"nearest": ("placement 1", Ratio(0.8, 0.7, 0.9))}),
-            "No placement beat CPU: the nearest, placement 1, takes 1.25 times as long (95% interval 1.11 to 1.43); "
-            "the placement is all on CPU.",
+            "No placement beat CPU: the nearest, placement 1, takes 1.25 times as long (95% interval 1.11 to 1.43).",
         ),
         (
             ("CPU", "CPU", EQUAL, {}, {"nearest": ("shards 1", Ratio(1.2, 0.84, 1.85))}),
-            "Shards 1 and CPU could not be told apart (0.84 to 1.85 times as fast, 95% interval; about "
-            "--budget 282s would tell); the placement is all on CPU.",
+            "Not decided: shards 1 and CPU could not be told apart (0.84 to 1.85 times as fast, 95% interval; about "
+            "--budget 282s would tell).",
         ),
         (
             ("placement 1", "B", BEATEN, {}, {"disallowed": WHY}),
@@ -102,8 +103,7 @@ WHY = {"B": "its outputs differ by 0.3"}
         ),
         (
             ("A", "A", EQUAL, {}, {"disallowed": WHY}),
-            "No placement beat A; the placement is all on A; B was faster, but is ruled out: its outputs differ "
-            "by 0.3.",
+            "No placement beat A; B was faster, but is ruled out: its outputs differ by 0.3.",
         ),
         (
             ("placement 1", "CPU", FASTER, {}, {"over_twin": Ratio(1.5, 1.4, 1.6), "over_start": BEATEN}),
@@ -115,7 +115,18 @@ WHY = {"B": "its outputs differ by 0.3"}
             f"{GAIN}; HETERO takes 1.20 times as long with the same placement (from 2 rounds, too few for an "
             "interval); it is the one to start with.",
         ),
-        (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran; the placement is all on CPU."),
+        (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran."),
+        (
+            ("CPU", "CPU", EQUAL, {}, {"turned_down": too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)})}),
+            "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed: raise "
+            "--budget.",
+        ),
+        (
+            ("placement 1", "CPU", Ratio(2.12, 1.21, 3.7), {}, {"busy": 0.85}),
+            "Not decided: the placement measured 112.0% faster (95% interval 21.0% to 270.0%) than the best single "
+            "device, CPU, while other programs took 85% of the processors; end them, and place the model again.",
+        ),
+        (("placement 1", "CPU", FASTER, {}, {"busy": 0.85}), f"{GAIN}."),  # narrow, whatever else ran
         (
             ("placement 1", "CPU", FASTER, {}, {"takes": "times the memory"}),
             "The best single device, CPU, takes 1.25 times the memory of the placement (95% interval 1.20 to 1.30).",
@@ -125,24 +136,6 @@ WHY = {"B": "its outputs differ by 0.3"}
 def test_the_sentence_claims_no_more_than_was_measured(given: tuple[Any, ...], sentence: str) -> None:
     *positional, last = given if len(given) == 5 else (*given, {})
     assert speed_sentence(*positional, **last) == sentence
-
-
-@pytest.mark.parametrize(
-    ("answer_s", "in_turn", "share"),
-    [
-        (4.0, False, "At most 46% "),  # 1 / (1 + 1) + 1 / (1 / 2 + 1) + 1 are 13 / 6 of 4 seconds
-        (4.0, True, "At most 25% "),  # 1, 1 and 1
-        (1.5, False, "Nothing more "),
-    ],
-)
-def test_what_could_be_gained_at_most_is_the_harmonic_sum_or_the_quicker_device(
-    answer_s: float, in_turn: bool, share: str
-) -> None:
-    times_s = ([1.0, 2.0, np.nan, 1.0], [1.0, 1.0, np.nan, np.nan])
-    profile: Any = SimpleNamespace(times=[SimpleNamespace(time_s=np.array(each)) for each in times_s])
-    profile.devices = [SimpleNamespace(name=name) for name in "AB"]
-    assert left_to_gain(profile, {"A": 4.0, "C": 0.1}, answer_s, in_turn=in_turn).startswith(share)
-    assert not left_to_gain(profile, {"C": 0.1}, answer_s, in_turn=in_turn)
 
 
 def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_best_of_the_others() -> None:
@@ -240,7 +233,7 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
     search = SimpleNamespace(problem=SimpleNamespace(num_devices=2), profile=profile, options=options, left_s=left_s)
     search.watcher = Watcher(on_note=notes.append)
     assert Search._is_short(cast(Search, search)) is is_short
-    end = "--budget 182s would measure 10; nothing is measured before the comparison"
+    end = " budget 182s would measure 10; nothing is measured before the comparison"
     assert [note.endswith(end) for note in notes] == [True] * is_short
 
 
@@ -282,3 +275,17 @@ def test_an_answer_of_hetero_is_compared_with_the_fastest_finalist_of_the_other_
     samples = {name: Samples(((s, s),) * 3) for name, s in zip(names, (3.0, 2.0, 1.0, 4.0), strict=True)}
     final: Any = SimpleNamespace(answer=names[2], comparison=Comparison(samples, {}), finalists=names)
     assert _other_executor(searched([]), final)[0] == "placement 2"
+
+
+@pytest.mark.parametrize(("memory_bytes", "boundaries"), [(4.0, [1]), (8.0, [])])
+def test_where_memory_forces_a_split_the_stages_of_a_pipeline_are_among_what_is_measured(
+    memory_bytes: float, boundaries: list[int]
+) -> None:
+    graph = graph_from_edges(["MatMul"] * 6, [(v, v + 1) for v in range(5)], flops=[1] * 6, output_bytes=[0] * 6)
+    given: dict[str, Any] = {"weight_bytes": np.ones(6), "memory_bytes": np.full(2, memory_bytes)}
+    link: dict[str, Any] = {"link_latency_s": np.full((2, 2), 0.1), "link_bandwidth_bytes_per_s": np.full((2, 2), 1e3)}
+    costs = ScheduleProblem.from_graph(graph, np.ones((6, 2)), ("A", "B"), **link)
+    problem = problem_of(replace(costs, **given))
+    found = Search._staged(cast(Search, SimpleNamespace(problem=problem)))
+    crossings = [int((np.diff(problem.expand(plan.placement)) != 0).sum()) for plan in found]
+    assert crossings == boundaries

@@ -273,7 +273,15 @@ def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path:
         path.write_text(json.dumps(document))
         return read_result(path)
 
-    lacking = now.model_copy(update={"finalists": {}, "placement_file": None, "bound": "", "lines": ()})
+    unknown: dict[str, object] = {
+        "finalists": {},
+        "placement_file": None,
+        "bound": "",
+        "others": 0.0,
+        "lines": (),
+        "settings": (),
+    }
+    lacking = now.model_copy(update=unknown)
     assert read(old).model_dump_json() == lacking.model_dump_json()
     with pytest.raises(FileFormatError, match="value: Input should be a valid number"):
         read({**old, "rows": [{**old["rows"][0], "median_s": None}]})

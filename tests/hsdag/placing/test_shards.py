@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +14,9 @@ from openvino import opset13
 
 import hsdag
 from hsdag.cli.app import run
+from hsdag.exports.parts import placed_parts
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement
@@ -43,9 +41,7 @@ from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.search.options import PlaceOptions
-from tests.exported import run_parts
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, outputs_of
-from tests.model_server import Pipeline
 from tests.stateful import EXACT, generate, unsplit
 
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
@@ -93,18 +89,42 @@ def proposals_of(session: Session, **changes: Any) -> ShardProposals:
     return found
 
 
+@pytest.mark.slow
 def test_proposals_are_measured_and_what_is_slower_than_one_device_is_proposed_no_more(session: Session) -> None:
     proposals = proposals_of(session)
     found = proposals.proposed()
-    measured = proposals.measured(found, 60.0, lambda: False)
     unmeasured = proposals.measured(found, 60.0, lambda: True)
     assert found
+    assert proposals.measured(found, 60.0, lambda: False, lambda _: 99.0) == found  # none would be open in time
+    assert proposals.best_times is None
+    measured = proposals.measured(found, 60.0, lambda: False)
     taken_s = [each.predicted_s for each in measured]  # of what is faster than one device: of so small a model, none
     assert taken_s == sorted(seconds for seconds in taken_s if seconds < proposals.whole_s)
     assert proposals.factors != ShardFactors()
     assert unmeasured == found
 
 
+def test_a_way_to_divide_is_measured_although_devices_seem_to_slow_each_other_down_by_more_than_it_gains(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposals = proposals_of(session)
+    proposals.costs = replace(proposals.costs, slowdown=np.array([[1.0, 3.0], [3.0, 1.0]]))
+    assert proposals.proposed() == []
+    simulated = list[Sharding]()
+
+    def noted(sharding: Sharding) -> float:
+        simulated.append(sharding)
+        return 9.0
+
+    monkeypatch.setattr(proposals, "simulated_s", noted)
+    assert proposals.to_measure(60.0)
+    assert simulated
+    simulated.clear()
+    assert proposals.to_measure(0.0)  # by what choosing predicts
+    assert not simulated
+
+
+@pytest.mark.slow
 def test_no_pinned_op_is_divided_and_no_device_holds_more_than_its_memory(tiny_bert: Path) -> None:
     devices, pins = resolve_devices(DEVICES, None), (Pin(r".*layers\.0\.intermediate.*MatMul", "B"),)
     with Session(tiny_bert, devices, executor="work-conserving", pins=pins) as session:
@@ -120,6 +140,7 @@ def test_no_pinned_op_is_divided_and_no_device_holds_more_than_its_memory(tiny_b
         assert all(each <= limited.limits["A"] for each in held)
 
 
+@pytest.mark.slow
 def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to_take(tiny_bert: Path) -> None:
     with Session(tiny_bert, resolve_devices(DEVICES, None)) as session:
         search = Search(session, PlaceOptions(devices=DEVICES, executor="hetero"))
@@ -130,28 +151,29 @@ def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to
     assert "of the time on one device; measure it with --executor work-conserving" in told
 
 
-def test_parts_pipelines_and_programs_of_a_divided_model_compute_what_the_model_computes(
+def test_a_divided_model_is_exported_as_parts_and_not_placed_under_hetero(
     session: Session, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    out, model = tmp_path / "divided.json", ov.Core().read_model(tiny_bert)
+    out = tmp_path / "divided.json"
     assert run(["shard", str(tiny_bert), "--devices", DEVICES, "--shares", "2,1", "-o", str(out)]) == 0
     placement = Placement.load(out)
     assert placed_candidate(session, "p", placement, "work-conserving").regions
     with pytest.raises(PlacementError, match=r"^p: .* divides ops over devices, which HETERO does not run"):
         placed_candidate(session, "p", placement, "hetero")
-    names = {"parts": "parts", "ovms": "ovms", "python": "program.py"}
-    files = [hsdag.export(placement, kind, tmp_path / name, tiny_bert).files[0] for kind, name in names.items()]
-    manifest, config, program = files
-    inputs = {port.get_any_name(): np.ones(list(port.get_shape()), np.int64) for port in model.inputs}
-    expected = outputs_of(model, [inputs[port.get_any_name()] for port in model.inputs])
-    assert difference(run_parts(manifest, inputs), expected) < LARGEST_DIFFERENCE
-    pipeline = Pipeline(config)
-    assert difference(list(pipeline.infer(inputs).values()), expected) < LARGEST_DIFFERENCE
-    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    model = ov.Core().read_model(tiny_bert)
+    inputs = [np.ones(list(port.get_shape()), np.int64) for port in model.inputs]
+    placed = placed_parts(model, placement)
+    tensors = {(-1, k): array for k, array in enumerate(inputs)}
+    for k, part in enumerate(placed.parts):
+        compiled = ov.Core().compile_model(part.model, part.device.plugin, part.device.properties)
+        results = compiled([tensors[source.part, source.port] for source in part.reads])
+        tensors.update({(k, port): np.array(array) for port, array in enumerate(results.to_tuple())})
+    found = [tensors[source.part, source.port] for source in placed.outputs]
+    assert difference(found, outputs_of(model, inputs)) < LARGEST_DIFFERENCE
 
 
-@pytest.mark.parametrize("precision", ["int4", pytest.param("fp16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["int4", "fp16"])
+@pytest.mark.slow
 def test_variables_are_divided_by_heads_and_64_tokens_are_those_of_the_whole_model(
     tmp_path: Path, precision: str
 ) -> None:
@@ -163,14 +185,11 @@ def test_variables_are_divided_by_heads_and_64_tokens_are_those_of_the_whole_mod
     kept = [name for name in graph.variables if name]
     assert len(kept) == 2 * sum(map(bool, graph_of(model).variables))
     assert all(name.endswith(("@A", "@B")) for name in kept)
-    source: Any = model
-    if precision == "fp16":  # which an exported IR holds, with initial values that are computed
-        source, _ = hsdag.export(placement, "ir", tmp_path / "placed.xml", path).files
-        placement = Placement.from_model(load_model(source, dynamic=True))
-    with hsdag.compile_work_conserving(source, placement) as compiled:
+    with hsdag.compile_work_conserving(model, placement) as compiled:
         assert generate(compiled.create_infer_request()).tokens == unsplit(model).tokens
 
 
+@pytest.mark.slow
 def test_a_prompt_is_divided_and_where_syncs_are_dear_a_line_says_why_nothing_is(tmp_path: Path) -> None:
     path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
     devices, scenarios = resolve_devices(EXACT_DEVICES, None), parse_scenarios((), "32,1+8")
@@ -187,6 +206,7 @@ def test_a_prompt_is_divided_and_where_syncs_are_dear_a_line_says_why_nothing_is
     assert "dividing this model is not predicted to gain anything" in told
 
 
+@pytest.mark.slow
 def test_a_divided_model_is_a_problem_whose_shards_name_their_op(tiny_bert: Path, tmp_path: Path) -> None:
     out = tmp_path / "problem.json"
     assert run(["shard", str(tiny_bert), "--devices", DEVICES, "--problem", "-o", str(out)]) == 0

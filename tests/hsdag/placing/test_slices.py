@@ -118,7 +118,8 @@ def test_a_search_ends_earlier_where_measuring_takes_longer_so_that_the_comparis
     runner, protocol = SimpleNamespace(slowest_open_s=0.1, value_s=value_s), Protocol(min_rounds=6, limit_s=25.0)
     options, search = PlaceOptions(objective=find_objective(objective), protocol=protocol), Search.__new__(Search)
     known = {"profile": None, "watcher": Watcher(), "left_s": 45.0, "_before_s": 0.0}
-    vars(search).update(session=SimpleNamespace(runner=runner), options=options, **known)
+    client = SimpleNamespace(start_s=0.0)
+    vars(search).update(session=SimpleNamespace(runner=runner, client=client), options=options, **known)
     recorder = SimpleNamespace(num_evaluations=2, budget=Budget(45.0, 7))
     search._tell_what_it_takes(Event(Plan(np.zeros(1)), Score(1.0), 1.0), recorder)  # type: ignore[arg-type]
     assert (recorder.budget.seconds, recorder.budget.evaluations) == (pytest.approx(60.0 - 4 * 6.5 - 4.9), 7)

@@ -82,7 +82,7 @@ def test_a_placement_without_a_run_or_a_model_is_a_users_error(
     with pytest.raises(OptionError, match="shape is for the model"):
         explain(kept, shape="1,3,64,64")
     split.save(tmp_path / "alone.json")
-    with pytest.raises(SearchError, match=r"there is no run folder .*alone.run beside .*alone.json: .* takes model"):
+    with pytest.raises(SearchError, match=r"there is no run folder .*alone.run beside .*alone.json: .* takes --model"):
         explain(tmp_path / "alone.json")
 
 

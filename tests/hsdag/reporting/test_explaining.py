@@ -58,7 +58,7 @@ def case_of(
 ) -> Case:
     placement = Placement(
         model=ModelRecord.of(graph),
-        devices=[DeviceSpec(name=name, plugin="CPU") for name in "ABC"],
+        devices=[DeviceSpec(name, "CPU", {"INFERENCE_NUM_THREADS": str(n)}) for n, name in enumerate("ABC", 1)],
         affinity=dict(zip(graph.canonical_names, devices, strict=True)),
         method="auto",
         seed=0,
@@ -194,10 +194,22 @@ def test_the_other_device_of_a_unit_is_the_next_best_of_those_with_memory_for_it
 
 
 def measured_case(
-    devices: str, answer: str, samples_s: tuple[float, ...], *, turned_down: str = "", pinned: bool = False
+    devices: str,
+    answer: str,
+    samples_s: tuple[float, ...],
+    *,
+    turned_down: str = "",
+    pinned: bool = False,
+    alike: bool = False,
 ) -> Explanation:
-    """A search that timed two placements, A and B; where that is said, the first product was ``pinned`` to A."""
+    """A search that timed two placements, A and B; where that is said, the first product was ``pinned`` to A.
+
+    Or A and B are ``alike``.
+    """
     case = case_of(CHAIN, devices, CHAIN_S)
+    if alike:
+        halves = [DeviceSpec(name, "CPU", {"INFERENCE_NUM_THREADS": "1"}) for name in "AB"]
+        case = replace(case, placement=case.placement.model_copy(update={"devices": halves}))
     if pinned:
         of_a = np.where(np.arange(CHAIN.num_ops) == 1, 0, NOT_PINNED)
         case = replace(case, problem=with_pins(case.problem, of_a))
@@ -236,6 +248,7 @@ def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None
         ("AAABBB", (5.0, 6.0, 8.0, 4.0), {"pinned": True}, "placement 2", None),
         ("AAABBB", (5.0, 6.0, 8.0, 4.0), {"pinned": True, "turned_down": "placement 2"}, "A", None),
         ("AAAAAA", (8.8, 9.6, 8.0, 8.4), {}, "B", ("placement 1", 3, pytest.approx(1.1))),
+        ("AAAAAA", (8.8, 9.6, 8.0, 8.4), {"alike": True}, "placement 1", ("placement 1", 3, pytest.approx(1.1))),
     ],
 )
 def test_what_could_be_no_answer_is_not_the_next_best_plan_and_beside_one_device_the_nearest_split_is_named(

@@ -13,7 +13,7 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.placing.answer import NO_MEMORY
 from hsdag.reporting.figures import timeline_figures
 from hsdag.reporting.graph import PlacedGraph
-from hsdag.reporting.page import MOST, facts_of, layers_by_name, layers_html, sections_of
+from hsdag.reporting.page import MOST, facts_of, in_order, layers_by_name, layers_html, sections_of
 from tests.hsdag.reporting.examples import (
     BEGUN,
     EVENTS,
@@ -141,3 +141,8 @@ def test_a_timeline_is_in_milliseconds_and_its_legend_has_every_type_that_it_sho
         pytest.approx(times) for times in ([0, 4, 4.5, 6.5], [4, 6, 5.5, 7.5], [4, 2, 1, 1])
     ]
     assert ops.glyph.line_color == "white"
+
+
+def test_layers_come_by_kind_as_data_flow_and_by_number_within_a_kind() -> None:
+    middle = {"head": 9.0, "layer 10": 3.0, "layer 2": 3.5, "embeddings": 0.0, "layer 1": 2.0}
+    assert in_order(middle) == ["embeddings", "layer 1", "layer 2", "layer 10", "head"]

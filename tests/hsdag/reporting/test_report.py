@@ -49,7 +49,8 @@ def test_what_to_do_next_is_to_go_on_to_search_longer_or_to_deploy_and_check() -
     stopped = Example(EVENTS, PROFILE, RESULT.model_copy(update={"interrupted": True}))
     assert advised(BEGUN) == advised(stopped) == [go_on]
     alone = RESULT.placement.model_copy(update={"affinity": dict.fromkeys(RESULT.placement.affinity, FAST)})
-    (longer,) = advised(Example(EVENTS, PROFILE, RESULT.model_copy(update={"placement": alone})))
+    use, longer = advised(Example(EVENTS, PROFILE, RESULT.model_copy(update={"placement": alone})))
+    assert use.endswith("'CPU')")  # in OpenVINO's words, whatever the device is called
     assert longer.endswith(f"may find more. {shlex.join([*begin, '--budget', '20s'])}")
     deploy, check = advised(Example(EVENTS, PROFILE, RESULT))
     assert f"compiled = hsdag.compile_model({RUN.record.model_path!r}, " in deploy

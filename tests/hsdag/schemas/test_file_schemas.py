@@ -13,7 +13,6 @@ import jsonschema
 import numpy as np
 import pytest
 
-import hsdag
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.platforms.platform import list_platforms
@@ -41,8 +40,6 @@ def written(tiny_resnet: Path, kept_search: PlaceResult, tmp_path_factory: pytes
     documents |= {"event": json.loads(run.events_path.read_text())}
     documents |= {"candidate": json.loads(run.candidates_path.read_text())}
     documents["placement"] = json.loads((folder / "p").read_text())
-    parts = hsdag.export(folder / "p", "parts", folder / "parts", tiny_resnet)
-    documents["parts"] = json.loads(parts.files[0].read_text())
     documents["problem"] = json.loads(problem_to_json(build_problem("ptb[seed=0]")))
     platform = resources.files("hsdag.runtime.platforms").joinpath(f"{list_platforms()[0]}.toml")
     return documents | {"platform": tomllib.loads(platform.read_text())}

@@ -14,12 +14,12 @@ import pytest
 from numba.core import event
 
 from hsdag import api
-from hsdag.ir.kernels import bare, run
+from hsdag.ir.kernels import bare, compiling_at_most, run
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds import makespan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.search.driver import ONCE, compile_search
+from hsdag.search.driver import COMPILING, compile_search
 
 
 class Compiling(type(make_placer("met"))):  # type: ignore[misc]
@@ -34,8 +34,19 @@ class Compiling(type(make_placer("met"))):  # type: ignore[misc]
 def test_what_is_compiled_is_said_at_the_first_function() -> None:
     problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]], []))
     said: list[str] = []
-    assert compile_search(Compiling(), problem, list, steps=1.0, takes_order=True, say=said.append) > 0.0
-    assert said == [ONCE]
+    found = compile_search(Compiling(), problem, list, steps=1.0, takes_order=True, say=said.append)
+    assert said == [COMPILING]
+    assert found.seconds > 0.0
+    assert found.is_complete
+
+
+def test_a_search_that_there_is_no_time_to_compile_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]], []))
+    kernel: Any = bare(lambda x: x + 1)
+    placer = make_placer("met")
+    monkeypatch.setattr(type(placer), "prepare", lambda *_, **__: kernel(1))
+    with compiling_at_most(0.0):
+        assert not compile_search(placer, problem, list, steps=1.0, takes_order=True, say=lambda _: None).is_complete
 
 
 @pytest.mark.parametrize(
@@ -56,7 +67,7 @@ def test_what_few_plans_are_simulated_with_is_compiled_where_they_take_many_step
 def test_every_two_of_many_ops_are_bounded_for_methods_of_many_plans_alone(
     method: str, are_bounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = ScheduleProblem.from_arrays(np.ones((200, 2)), [(v, v + 1) for v in range(199)])
+    problem = ScheduleProblem.from_arrays(np.ones((200, 2)), [(v, v + 2) for v in range(198)])
     between = Mock(return_value=np.zeros((202, 202)))
     monkeypatch.setattr(makespan, "between_all", between)
     api.solve(problem, method, max_evaluations=2)

@@ -80,11 +80,14 @@ def test_a_placement_is_for_its_model_and_its_ranks_are_read_where_the_order_is_
         placed(whole, replace(PROBLEM, model=ModelRecord(name="other", fingerprint="sha256:" + 64 * "1")))
 
 
-def test_a_simulated_placement_is_told_in_milliseconds_percent_and_mebibytes() -> None:
+def test_a_simulated_placement_is_told_in_milliseconds_percent_and_megabytes() -> None:
     plan = Plan(np.array([0, 1, 0]))
     found, full = (
         simulate_placement(each, plan, Semantics()) for each in (PROBLEM, replace(PROBLEM, memory_bytes=np.ones(2)))
     )
     assert (found.over_memory, full.over_memory) == ((), ("gpu", "cpu"))
-    assert found.table()[1] == [["gpu", "2", "2000", "50.0", "2", "4"], ["cpu", "1", "2000", "50.0", "2", "-"]]
-    assert found.sentence() == "Simulated makespan 4000 ms; 1 transfers, 1 MiB"
+    assert found.table()[1] == [
+        ["gpu", "2", "2000", "50.0", "2.097", "4.194"],
+        ["cpu", "1", "2000", "50.0", "2.097", "-"],
+    ]
+    assert found.sentence() == "Simulated makespan 4000 ms; 1 transfers, 1.049 MB"

@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 
 from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.lists.rules import MOMENT_FEATURES, RuleScheduler
-from hsdag.methods.local.parsing import probabilities_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
 from hsdag.scoring.base import Score, SearchStopped
@@ -24,8 +22,8 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.sources import Family, find_family
-from hsdag.training import parsing, train
 from hsdag.training import problems as train_problems
+from hsdag.training import train
 from hsdag.training.problems import TrainingProblem, training_problem
 from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions, first_rule
 from hsdag.training.train import TrainOptions, means_over_expert, run_train
@@ -219,29 +217,6 @@ def test_training_improves_rules_and_goes_on_to_the_same_ones_after_an_interrupt
     for _ in range(half.num_updates, 12):
         other.update()
     assert np.array_equal(other.rules, whole.rules)
-
-
-def test_searches_compute_the_network_that_is_trained(tmp_path: Path) -> None:
-    path = tmp_path / "p.safetensors"
-    parsing.main(str(path), "0", "3")
-    costs = training_problem(find_family("random-wired"), 7, None).costs
-    seen = parsing.sample_of(costs, Plan(np.zeros(costs.num_ops, dtype=np.int64)))[:3]
-    with torch.no_grad():
-        expected = torch.sigmoid(parsing.trained([], 3)[0](*seen)).numpy()
-    np.testing.assert_allclose(probabilities_of(costs, read_policy(path, "multilevel").weights), expected, atol=1e-5)
-
-
-def test_training_lowers_the_loss_by_what_plans_keep_together_and_repeats_itself() -> None:
-    costs = training_problem(find_family("random-wired"), 7, None).costs
-    home = np.arange(costs.num_ops) // 9 % 2
-    *seen, which, _ = sample = parsing.sample_of(costs, Plan(home))
-    (network, curve), (_, again) = (parsing.trained([sample, sample], 0) for _ in range(2))
-    assert 0.9 * curve[0] > curve[-1] == again[-1]
-    is_together = (home[costs.edge_src] == home[costs.edge_dst])[which]
-    with torch.no_grad():
-        logits, first = network(*seen)[which].numpy(), parsing.trained([], 0)[0](*seen)[which].numpy()
-    assert curve[0] == pytest.approx(np.logaddexp(0.0, np.where(is_together, -first, first)).mean(), rel=1e-5)
-    assert logits[is_together].mean() > logits[~is_together].mean() + 0.5
 
 
 def rule_problems(count: int) -> list[TrainingProblem]:

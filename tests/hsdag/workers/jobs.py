@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,14 @@ class Add(Job[int]):
 
     def run(self, exchange: Exchange) -> int:  # noqa: ARG002
         return self.number + 100
+
+
+@dataclass(frozen=True)
+class Looks(Job[list[str]]):
+    """Says where modules are looked for."""
+
+    def run(self, exchange: Exchange) -> list[str]:  # noqa: ARG002
+        return sys.path
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from hsdag.methods.incumbent import Status
 from tests.hsdag.methods.searches import reading_near, searched
-from tests.hsdag.workers.jobs import Add
+from tests.hsdag.workers.jobs import Add, Looks
 from tests.hsdag.workers.ray_cluster import ray_cluster, workers_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
@@ -22,6 +22,16 @@ def test_nodes_with_another_hsdag_compute_nothing_and_the_search_goes_on_here(tm
     with ray_cluster(1, tmp_path) as (address, _), workers_of(address, said.append) as pool:
         assert pool.answers([Add(number) for number in range(4)]) == list(range(100, 104))
     assert "it has hsdag 0.0, this machine has" in said[0]
+
+
+def test_no_node_looks_for_modules_in_the_folder_that_a_search_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ray_cluster(1), workers_of("ray") as pool:  # a machine of the cluster
+        (paths,) = pool.answers([Looks()])
+    assert paths
+    assert not {"", str(tmp_path)}.intersection(paths)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a thread of gRPC's own

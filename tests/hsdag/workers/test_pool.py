@@ -162,5 +162,5 @@ def test_what_names_no_workers_is_refused(words: str) -> None:
 def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsdag.workers.pool.find_spec", lambda name: None if name == "ray" else 1)
     check_workers("local")
-    with pytest.raises(OptionError, match=r"pip install hsdag\[ray\]"):
+    with pytest.raises(OptionError, match=r"pip install -c constraints.txt -e '\.\[ray\]'"):
         check_workers("ray")

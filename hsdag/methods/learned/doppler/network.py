@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from hsdag.ir.errors import OptionError
-from hsdag.methods.learned.doppler.decoding import END_LATER, FEATURES, PAPER_FEATURES, START_LATER, Scores
+from hsdag.methods.learned.decoding import END_LATER, FEATURES, PAPER_FEATURES, START_LATER, Scores
 from hsdag.methods.learned.networks import NUM_PAPER, NUM_WIDE, Encoder, Inputs, Mlp, linear, sum_over_path, within
 from hsdag.methods.learned.options import ABOVE_0, NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.runtime.problem.tables import WAY_TO_END
@@ -175,6 +175,6 @@ class DualNetwork(nn.Module):
             inner_bias=self.inner.bias,
             outer=self.outer.weight.t(),
             out=self.out,
-            direct=self.direct,
+            direct=self.direct.expand(len(h), -1),
             own=own.get("place", h.new_zeros(len(h), inputs.costs.num_devices)),
         )

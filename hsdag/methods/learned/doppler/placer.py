@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +14,13 @@ from torch.nn.functional import leaky_relu, one_hot, pad
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.incumbent import Incumbent
+from hsdag.methods.learned import decoding
 from hsdag.methods.learned.base import LearnedPlacer
-from hsdag.methods.learned.doppler import decoding
-from hsdag.methods.learned.doppler.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode
+from hsdag.methods.learned.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode, order_of
 from hsdag.methods.learned.doppler.network import DopplerConfig, DualNetwork
 from hsdag.methods.learned.networks import inputs_of
-from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, log_p_of
+from hsdag.methods.learned.order import log_p_in_turn
+from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, LikelihoodPolicy, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
 from hsdag.methods.lists.base import TWO_OPS
 from hsdag.methods.lists.schedule import list_schedule
@@ -28,7 +28,6 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 SIMULATED_SHARE = 0.2
@@ -38,59 +37,7 @@ EARLIEST = np.zeros(len(FEATURES), np.float32)
 EARLIEST[decoding.START], EARLIEST[decoding.END_LATER] = -1e9, -1.0
 
 
-def log_p_in_turn(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """[B, N] log-probabilities of the ops selected at every step, by their scores [B, N], and entropies [B, N].
-
-    The op that step t selects is a candidate from step ``first[:, t]`` to t.
-
-    Nothing is subtracted from a sum, which would have no digits left where scores are far apart: every op counts at the
-    nodes of a tree that cover its steps, and a step adds up the nodes above it. The weights of a node are relative to
-    its largest one, so that no sum is zero.
-    """
-    cover = Cover.of(first)
-    value = score.flatten()[cover.op]
-    num_nodes = len(score) * cover.num_nodes
-    most = score.detach().min().repeat(num_nodes).scatter_reduce(0, cover.node, value.detach(), "amax")
-    below = most[cover.node] - value
-    weight = torch.exp(-below)
-    sums = [score.new_zeros(num_nodes).scatter_add(0, cover.node, each) for each in (weight, weight * below)]
-    most, total, lost = (each.reshape(len(score), -1)[:, cover.above] for each in (most, *sums))  # [B, N, K]
-    highest = most.amax(dim=-1, keepdim=True)  # of all candidates
-    share = torch.exp(most - highest)
-    lost = (share * (lost + (highest - most) * total)).sum(dim=-1)
-    total = (share * total).sum(dim=-1)
-    return score - highest.squeeze(-1) - total.log(), total.log() + lost / total
-
-
-class Cover(NamedTuple):
-    """The nodes that cover the steps of every op: of a binary tree over the steps, the fewest.
-
-    Node i is above nodes 2 i and 2 i + 1; the last half are the steps.
-    """
-
-    op: torch.Tensor  # [P] of a pair of an op and one of its nodes: where it is in [B, N],
-    node: torch.Tensor  # [P] and where the node is in [B, num_nodes]
-    above: torch.Tensor  # [N, K] the nodes above each step that cover anything
-    num_nodes: int
-
-    @classmethod
-    def of(cls, first: torch.Tensor) -> Cover:
-        """The cover of steps ``first`` [B, N] to t for every step t."""
-        num_steps = first.shape[1]
-        leaf, longest = 1 << num_steps.bit_length(), int((torch.arange(num_steps) - first).max()) + 1
-        level = torch.arange(longest.bit_length(), dtype=torch.int32)
-        step = leaf + torch.arange(num_steps, dtype=torch.int32)[:, None]
-        left, right = -((-leaf - first.int()[..., None]) >> level), (step + 1) >> level  # [B, N, K] inside these
-        pairs = []
-        for end, node in ((left, left), (right, right - 1)):
-            found = ((left < right) & (end & 1).bool()).flatten().nonzero().squeeze(1)
-            op = found // len(level)
-            pairs.append(torch.stack([op, node.expand_as(left).flatten()[found] + op // num_steps * (2 * leaf)]))
-        ops, nodes = torch.cat(pairs, dim=1)
-        return cls(ops, nodes, step >> level, 2 * leaf)
-
-
-class DualPolicy(Policy):
+class DualPolicy(LikelihoodPolicy):
     """Draws an order and devices together; its plans always have an order.
 
     Where one of the two is not learned, it is CRITICAL PATH's: the longest way to the end, and the earliest start.
@@ -116,9 +63,7 @@ class DualPolicy(Policy):
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
         """The decisions that lead to plans: ops in the order in which they start, which any executor would take."""
-        place = inverse_of(self._inputs.costs.topological_order)
-        runs = [simulate(self._inputs.costs, plan.placement, priority=plan.priority) for plan in plans]
-        order = np.stack([np.lexsort((place, run.start_s)) for run in runs])
+        order = np.stack([order_of(self._inputs.costs, plan) for plan in plans])
         return self._follow(order, np.stack([plan.placement[by] for plan, by in zip(plans, order, strict=True)]))
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
@@ -149,7 +94,11 @@ class DualPolicy(Policy):
         features = torch.from_numpy(found.features)
         hidden = torch.relu(features @ net.inner + net.inner_bias)
         total = net.node[order][..., None, :] + taken + hidden @ net.outer
-        logits = leaky_relu(total, SLOPE) @ net.out + features @ net.direct + net.own[order]
+        logits = (
+            leaky_relu(total, SLOPE) @ net.out
+            + torch.einsum("bndf,bnf->bnd", features, net.direct[order])
+            + net.own[order]
+        )
         return log_p_of(logits.masked_fill(~(able | on.bool()), -torch.inf), home)
 
     def _follow(self, order: IntArray, home: IntArray) -> list[Rollout]:
@@ -167,7 +116,7 @@ class DualPolicy(Policy):
             scores = scores._replace(select=self._inputs.levels.upward_s.astype(np.float32))
         if not self._options.learns_devices:
             alike = {"out": 0 * scores.out, "own": 0 * scores.own}
-            scores = scores._replace(direct=EARLIEST[: len(scores.direct)], **alike)
+            scores = scores._replace(direct=0 * scores.direct + EARLIEST[: scores.direct.shape[1]], **alike)
         order, device = ((exploring.heat, exploring.share) if learns else (GREEDY, 0.0) for learns in self._learns)
         rules = Rules((order[0], device[0]), (order[1], device[1]), self._options.mean_of_embeddings)
         found = decode(self._inputs.tables, scores, rules, random, forced)

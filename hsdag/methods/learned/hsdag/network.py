@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
+from hsdag.methods.learned.decoding import FEATURES
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.networks import Edges, Encoder, Mlp, within
 from hsdag.methods.learned.options import ABOVE_0, BELOW_1, NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
@@ -22,7 +23,7 @@ from hsdag.methods.learned.options import ABOVE_0, BELOW_1, NO_END, REINFORCE, B
 
 @dataclass(frozen=True)
 class HsdagConfig(TrainingOptions):
-    """Hyper-parameters, made for 40 to 300 evaluations (docs/hsdag-method.md). Raises OptionError for wrong ones."""
+    """Hyper-parameters, made for 40 to 300 evaluations (docs/learned-methods.md). Raises OptionError for wrong ones."""
 
     plans_per_update: int = 10
     epochs: int = 4
@@ -60,6 +61,12 @@ class HsdagConfig(TrainingOptions):
     """Use fractal dimension and degrees (Table 3: graph structural features)."""
     costs: bool = True
     """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+    sees: bool = True
+    """Groups are placed one after another, each seeing what devices do with those before it; not in the paper."""
+    learns_order: bool = True
+    """Learn the order in which units are placed and run; not in the paper."""
+    own_scores: bool = True
+    """Learn a score of every unit on every device beside the networks; not in the paper."""
     steps: int = 1
     """Plans that follow one another in an episode, each changing the state (Alg. 1; Table 6: update_timestep)."""
     logit_range: float | None = 3.0
@@ -100,6 +107,9 @@ class HsdagConfig(TrainingOptions):
             sampled_parsing=False,
             normalise=False,
             costs=False,
+            sees=False,
+            learns_order=False,
+            own_scores=False,
             logit_range=None,
             score_bias=0.0,
             score_range=None,
@@ -107,11 +117,22 @@ class HsdagConfig(TrainingOptions):
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:
-        """For simulated plans, which cost less than an epoch, batches that grow, and a smaller network.
-
-        No self-imitation, which is worth its haste only where a hundred plans are all that can be had.
-        """
-        return cls(elites=0, growth=0.03, hidden=64) if is_cheap else cls()
+        """For simulated plans, which cost less than an epoch: more of them, each learned from once, by rank; a smaller
+        network, more exploration, and another policy where one stagnates."""
+        if not is_cheap:
+            return cls()
+        return cls(
+            plans_per_update=32,
+            epochs=1,
+            entropy=0.05,
+            baseline=Baseline.RANKS,
+            elites=1,
+            imitation_weight=0.03,
+            greedy_every=0,
+            resample_tries=1,
+            stagnation=60,
+            hidden=64,
+        )
 
 
 NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
@@ -162,8 +183,11 @@ def dropout(share: float, seed: int | None) -> Callable[[torch.Tensor], torch.Te
     return dropped if seed is not None and share > 0.0 else lambda x: x
 
 
-SLOWNESS_UNIT = 30.0
-"""By how much the weight of slowness grows where its parameter grows by 1: a few updates are to be enough."""
+SLOWNESS_UNIT, SEEN_PACE, OWN_PACE = 30.0, 100.0, 30.0
+"""By how much the weights of slowness and of what is seen, and scores of single units, grow where their parameters grow
+by 1: a few updates are to be enough."""
+OWN_RANGE = 8.0
+"""How far scores of single units go."""
 
 
 class Situation(NamedTuple):
@@ -223,6 +247,11 @@ class GroupNetwork(nn.Module):
         )
         self.edge_mlp = Mlp([config.hidden] * config.parsing_layers + [1], generator, zero_output=True)
         self.placer = Mlp([config.hidden, config.hidden, supported.shape[1]], generator, zero_output=True)
+        self.of_seen = Mlp([config.hidden, config.hidden, len(FEATURES)], generator, zero_output=True)
+        self.selector = Mlp([config.hidden, config.hidden, 1], generator, zero_output=True)
+        self.seen = nn.Parameter(torch.zeros(len(FEATURES)))
+        shapes = {"select": supported.shape[:1], "place": supported.shape}
+        self.own = nn.ParameterDict({name: nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()})
 
     def view(self, situation: Situation) -> View:
         """Encode a situation under the current weights; an edge's score is sigmoid(MLP(z_u * z_v)) (Eq. 7)."""
@@ -275,12 +304,26 @@ class GroupNetwork(nn.Module):
         state = view.z + self.embed(view, groups)[0][groups.distinct[torch.tensor(groups.labels[0])]]
         return unit_rows(state) if self._config.normalise else state
 
+    def weights(self, pooled: torch.Tensor) -> torch.Tensor:
+        """[G, F] weights of what a group sees of devices, by the embeddings [G, H] of distinct groups."""
+        if not self._config.sees:
+            return pooled.new_zeros(len(pooled), len(FEATURES))
+        return torch.as_tensor(SEEN_PACE * self.seen + self.of_seen(pooled))
+
+    def urgency(self, view: View) -> torch.Tensor:
+        """[U] scores by which units are selected, by embeddings [U, H]."""
+        return torch.as_tensor(self.selector(view.z).squeeze(1) + within(OWN_PACE * self.own["select"], OWN_RANGE))
+
     def logits(self, pooled: torch.Tensor, groups: Groups) -> torch.Tensor:
         """[G, D] device logits of the embeddings [G, H] of distinct groups; -inf where a device lacks an op."""
         logits = self.placer(pooled)
+        if self._config.own_scores:
+            own = groups.sums(self.own["place"]) / groups.size[:, None]
         if self._time_s is not None:
             total_s = groups.sums(self._time_s)
             slowness = torch.log(total_s / total_s.min(dim=1, keepdim=True).values)
             logits = logits - SLOWNESS_UNIT * self.slowness * slowness
         logits = within(logits, self._config.logit_range)
+        if self._config.own_scores:
+            logits = logits + within(OWN_PACE * own, OWN_RANGE)
         return torch.as_tensor(logits.masked_fill(~self.supported[groups.representative], -torch.inf))

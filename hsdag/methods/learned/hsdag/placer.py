@@ -8,39 +8,74 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.distributions import Categorical
 
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
+from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.learned.base import LearnedPlacer
+from hsdag.methods.learned.decoding import (
+    FEATURES,
+    Ascent,
+    Episodes,
+    Float32Array,
+    Rules,
+    Scores,
+    Sharing,
+    climb,
+    decode,
+    order_of,
+)
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situation, View
-from hsdag.methods.learned.networks import cost_features, edges_of, finite_times, standardise
-from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, drawn
+from hsdag.methods.learned.networks import assumed_costs, cost_features, edges_of, finite_times, standardise
+from hsdag.methods.learned.policy import GREEDY, Aim, Exploring, Policy, Rollout, clipped
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.tables import levels_of, tables_of
+
+LEAST_LOGIT = -1e9
+"""In place of minus infinity where a device lacks an op, which is no choice: its gradient would not be a number."""
+
+URGENCY = 10.0
+"""How sharply units with long ways to the end come first before anything is learned, as shares of the longest."""
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """How a placement was decided: the situation, the groups, a device for each, and with which probabilities."""
+    """How a plan was decided: the situation, the groups, and what each decision on order and devices was based on."""
 
     situation: Situation
     parse: Parse
-    devices: torch.Tensor  # [G]
-    drawn: tuple[torch.Tensor, ...]  # log-probabilities [G] of the devices, then [K] of the nominated edges
+    episode: Episodes  # of [U] and so on, without the dimension of episodes
+    edges: torch.Tensor  # [K] log-probabilities of the nominated edges' fates, or [0] where parsing is not sampled
+
+
+class Tables(NamedTuple):
+    """What one pass of the network gives for several groupings, and the log-probabilities and entropies of these."""
+
+    scores: Scores[torch.Tensor]
+    row: IntArray  # [B, U] of the scores
+    edges: torch.Tensor  # [B, K], or [0]
+    of_edges: torch.Tensor  # [B, K], or [0]
 
 
 class GroupPolicy(Policy):
-    """Draws placements group by group."""
+    """Draws plans group by group: unit after unit, in an order that is drawn as well; the first one of a group decides
+    for all of it, seeing what devices do with the units before."""
 
     network: GroupNetwork
 
-    def __init__(self, network: GroupNetwork, config: HsdagConfig) -> None:
+    def __init__(self, network: GroupNetwork, config: HsdagConfig, costs: ScheduleProblem) -> None:
         self.network = network
         self._config = config
+        self._costs = costs
+        self._tables = tables_of(costs)
+        level_s = levels_of(self._tables).upward_s
+        self._urgency = torch.tensor(URGENCY * level_s / (level_s.max() or 1.0), dtype=torch.float32)
         self._groups = functools.lru_cache(maxsize=4)(Groups.of)  # what is drawn is evaluated, in every epoch
 
     @torch.no_grad()
@@ -67,42 +102,68 @@ class GroupPolicy(Policy):
     @torch.no_grad()
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
         """Groupings that allow the plans: edges between devices are dropped, the others drawn as ever."""
-        situation = Situation()
-        devices = [plan.placement.copy() for plan in plans]
-        parses = self.network.parse(self.network.view(situation), len(plans), generator, devices)
-        found = []
-        for plan, device, parse in zip(plans, devices, parses, strict=True):
-            _, first = np.unique(parse.partition.labels, return_index=True)
-            found.append(Rollout(plan, Draw(situation, parse, torch.from_numpy(device[first]), ())))
-        return found
+        view = self.network.view(Situation())
+        parses = self.network.parse(view, len(plans), generator, [plan.placement.copy() for plan in plans])
+        order = np.stack([order_of(self._costs, plan) for plan in plans])
+        device = np.stack([plan.placement[by] for plan, by in zip(plans, order, strict=True)])
+        return self._draws(Situation(), view, parses, Exploring(), generator, forced=(order, device))
 
-    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
-        """Log-probabilities of groups' devices and of nominated edges' fates; one forward pass for each situation."""
+    def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None, aim: Aim) -> torch.Tensor:
+        """See ``Policy``; of tables times their gradients, which a compiled pass over all decisions adds up."""
+        weights = torch.ones(len(rollouts)) if advantages is None else advantages
+        entropy, clip = (0.0, None) if advantages is None else (aim.entropy, aim.clip)
+        num = sum(self._count(rollout.record) for rollout in rollouts)
         by_situation: dict[object, list[int]] = {}
         for i, rollout in enumerate(rollouts):
             state, seed = rollout.record.situation
             by_situation.setdefault((id(state), seed), []).append(i)
-        parts = []
+        total = torch.zeros(())
         for members in by_situation.values():
-            part = self._likelihood([rollouts[i].record for i in members])
-            parts.append(part._replace(owner=torch.tensor(members)[part.owner]))
-        return Likelihood(*(torch.cat(column) for column in zip(*parts, strict=True)))
+            draws = [rollouts[i].record for i in members]
+            given = self._given(self.network.view(draws[0].situation), [draw.parse for draw in draws])
+            episodes = Episodes(*(np.stack(column) for column in zip(*(draw.episode for draw in draws), strict=True)))
+            ascent = Ascent(weights[members].double().numpy(), entropy, clip or np.inf, self._config.learns_order)
+            slopes = climb(self._arrays(given.scores), ascent, episodes, given.row)
+            for name, slope in slopes._asdict().items():
+                total = total + (getattr(given.scores, name) * torch.from_numpy(slope).float()).sum()
+            if len(given.edges):
+                drawn_with = torch.stack([draw.edges for draw in draws]) if advantages is not None else given.edges
+                gain = clipped(given.edges, drawn_with.detach(), weights[members][:, None], clip)
+                total = total + gain.sum() + entropy * given.of_edges.sum()
+        return -(aim.imitation if advantages is None else 1.0) * total / num
 
-    def _likelihood(self, draws: Sequence[Draw]) -> Likelihood:
-        """The decisions of draws from one situation: devices of all, then edges of all."""
-        groups = self._groups(tuple(draw.parse for draw in draws))
-        pooled, edges, of_edges = self.network.embed(self.network.view(draws[0].situation), groups)
-        of_group = Categorical(logits=self.network.logits(pooled, groups), validate_args=False)
-        devices = torch.cat([draw.devices for draw in draws])
-        log_p = of_group.logits.flatten().gather(0, groups.distinct * of_group.logits.shape[1] + devices)
-        entropy = of_group.entropy().gather(0, groups.distinct)  # type: ignore[no-untyped-call]
-        log_p, entropy = torch.cat([log_p, edges]), torch.cat([entropy, of_edges])
-        sizes = [len(draw.devices) for draw in draws], [len(draw.parse.nominated) for draw in draws]
-        owner = torch.cat([torch.arange(len(draws)).repeat_interleave(torch.tensor(each)) for each in sizes])
-        columns = zip(*(draw.drawn for draw in draws), strict=True)
-        drawn_with = torch.cat([torch.zeros(0), *(part for column in columns for part in column)])
-        owner = owner[: len(log_p)]  # without sampled parsing, edges decide nothing
-        return Likelihood(log_p, drawn_with, owner, entropy)
+    def _count(self, draw: Draw) -> int:
+        """The decisions of a draw."""
+        on_order = len(draw.episode.order) * self._config.learns_order
+        return int(draw.episode.able.any(axis=1).sum()) + on_order + len(draw.edges)
+
+    def _given(self, view: View, parses: Sequence[Parse]) -> Tables:
+        """The tables for groupings from one situation."""
+        groups = self._groups(tuple(parses))
+        pooled, edges, of_edges = self.network.embed(view, groups)
+        select = self._urgency + (self.network.urgency(view) if self._config.learns_order else 0.0)
+        own = self.network.logits(pooled, groups).clamp(min=LEAST_LOGIT)
+        direct = self.network.weights(pooled)
+        nothing = torch.zeros(len(select), 0)
+        scores = Scores(
+            select=select,
+            node=nothing,
+            seen=nothing,
+            inner=torch.zeros(len(FEATURES), 0),
+            inner_bias=nothing[0],
+            outer=torch.zeros(0, 0),
+            out=nothing[0],
+            direct=direct,
+            own=own,
+        )
+        shape = (len(parses), -1)
+        if len(edges):
+            edges, of_edges = edges.reshape(shape), of_edges.reshape(shape)
+        return Tables(scores, groups.distinct.numpy()[groups.labels], edges, of_edges)
+
+    @staticmethod
+    def _arrays(scores: Scores[torch.Tensor]) -> Scores[Float32Array]:
+        return Scores(*(np.ascontiguousarray(table.detach().numpy(), dtype=np.float32) for table in scores))
 
     def _draws(
         self,
@@ -112,26 +173,33 @@ class GroupPolicy(Policy):
         exploring: Exploring,
         generator: torch.Generator,
         step: int = 1,
+        forced: tuple[IntArray, IntArray] | None = None,
     ) -> list[Rollout]:
         """A plan for each of several groupings from one situation."""
-        groups = self._groups(tuple(parses))
-        pooled, edges, _ = self.network.embed(view, groups)
-        devices, log_p = drawn(self.network.logits(pooled, groups)[groups.distinct], exploring, generator)
-        placements = devices.numpy()[groups.labels]
-        columns = [torch.split(each, groups.sizes) for each in (devices, log_p)]
-        if len(edges):
-            columns.append(edges.reshape(len(parses), -1).unbind())
-        return [
-            Rollout(Plan(placement), Draw(situation, parse, home, tuple(of_home)), step)
-            for placement, parse, home, *of_home in zip(placements, parses, *columns, strict=True)
-        ]
+        given = self._given(view, parses)
+        labels = self._groups(tuple(parses)).labels
+        learns_order = self._config.learns_order
+        heat, share = exploring.heat, exploring.share
+        rules = Rules((heat if learns_order else GREEDY, heat), (share * learns_order, share))
+        random = torch.rand((*labels.shape, 2), generator=generator, dtype=torch.float64).numpy()
+        shared = Sharing(given.row, labels - labels.min(axis=1, keepdims=True))
+        found = decode(self._tables, self._arrays(given.scores), rules, random, forced, shared)
+        edges = given.edges if len(given.edges) else torch.zeros(len(parses), 0)
+        rollouts = []
+        for i, parse in enumerate(parses):
+            episode = Episodes(*(column[i] for column in found))
+            rank = inverse_of(episode.order)
+            plan = Plan(episode.home[rank], rank if learns_order else None)
+            rollouts.append(Rollout(plan, Draw(situation, parse, episode, edges[i]), step))
+        return rollouts
 
 
 class HsdagPlacer(LearnedPlacer[HsdagConfig]):
-    """Learns groups of units and their devices together; see docs/hsdag-method.md."""
+    """Learns groups of units and their devices together; see docs/learned-methods.md."""
 
     name = "hsdag"
     needs_costs = False
+    gives_order = True
     options_type = HsdagConfig
     paper_reward = "measured"
 
@@ -147,7 +215,8 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
         topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
         edges = None if options.encoder == "hsdag" else edges_of(problem, with_costs=options.costs)
         x = standardise(values)
-        return GroupPolicy(GroupNetwork(x, topology, problem.supported, options, generator, time_s, edges), options)
+        network = GroupNetwork(x, topology, problem.supported, options, generator, time_s, edges)
+        return GroupPolicy(network, options, problem.costs or assumed_costs(problem))
 
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:

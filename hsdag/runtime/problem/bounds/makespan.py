@@ -65,11 +65,13 @@ def makespan_bound(problem: ScheduleProblem, pairs_effort: float = PAIRS_EFFORT)
     that is larger by rounding alone does not count. Every two ops are bounded up to ``pairs_effort``, else heads and
     tails alone.
     """
+    longest = Bound(critical_path_s(problem), CRITICAL_PATH)
+    busy_s = np.where(problem.supported, problem.time_s, np.inf).sum(axis=0)
+    if longest.value >= (float(busy_s.min()) + problem.op_overhead_s * (problem.num_ops - 1)) * (1 - ROUNDING):
+        return longest  # one device takes no longer, as for a chain that one is the best for
     load_s, prices = shared_load(problem)
-    found = largest(
-        Bound(load_s - problem.op_overhead_s, LOAD),  # the last op of a device delays nothing by its overhead
-        Bound(critical_path_s(problem), CRITICAL_PATH),
-    )
+    # the last op of a device delays nothing by its overhead
+    found = largest(Bound(load_s - problem.op_overhead_s, LOAD), longest)
     if problem.num_devices == 1:
         return found
     relaxed = Relaxation.of(problem)

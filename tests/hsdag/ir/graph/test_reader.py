@@ -14,6 +14,7 @@ from openvino import opset13 as op
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, example_shape, load_model, parse_shapes
+from tests.gguf_files import HEADS, HIDDEN, WIDTH, WORDS, llama_file
 
 
 @pytest.fixture
@@ -67,6 +68,23 @@ def test_a_file_that_is_no_model_is_refused_with_the_reason_and_nothing_else(
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_gguf_file_is_read_and_a_damaged_one_is_refused_with_the_reason(tmp_path: Path) -> None:
+    model = load_model(llama_file(tmp_path / "m.gguf"), dynamic=True)
+    assert model.get_friendly_name() == "m"
+    assert [list(port.partial_shape)[-1] for port in model.outputs] == [WORDS, WIDTH // HEADS, WIDTH // HEADS]
+    sizes = [value.get_node().data.shape for op in model.get_ops() for value in op.input_values() if _is_weight(value)]
+    assert {(HIDDEN, WIDTH), (WIDTH, HIDDEN), (WIDTH, WIDTH)} <= {*sizes}
+    content = (tmp_path / "m.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(content[: len(content) // 2])
+    (tmp_path / "no.gguf").write_bytes(b"no model")
+    for name in ("cut.gguf", "no.gguf"):
+        assert "is not a model that OpenVINO can read: " in refusal(tmp_path / name)
+
+
+def _is_weight(value: ov.Output) -> bool:
+    return value.get_node().get_type_name() == "Constant" and len(value.get_node().data.shape) == 2
+
+
 def test_an_unknown_operation_is_named_with_the_option_for_its_library_and_so_is_what_is_no_such_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +92,10 @@ def test_an_unknown_operation_is_named_with_the_option_for_its_library_and_so_is
     ov.serialize(ov.Model([op.relu(x)], [x], "m"), tmp_path / "m.xml")
     text = (tmp_path / "m.xml").read_text()
     (tmp_path / "m.xml").write_text(text.replace('type="ReLU" version="opset1"', 'type="Magic" version="extension"'))
-    assert "operations that OpenVINO does not know (Magic): name the library" in refusal(tmp_path / "m.xml")
+    reason = (
+        "operations that OpenVINO does not know (Magic): give the file that it was converted from, or name the library"
+    )
+    assert reason in refusal(tmp_path / "m.xml")
     monkeypatch.setenv(EXTENSIONS_VARIABLE, f"{os.pathsep}{tmp_path / 'm.bin'}")
     assert refusal(tmp_path / "m.xml").startswith(f"{tmp_path / 'm.bin'} is not a library of OpenVINO operations: ")
 
@@ -146,3 +167,14 @@ def test_a_node_that_cannot_be_converted_is_named_with_its_reason(tmp_path: Path
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=9), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match=r"m\.onnx: OpenVINO cannot convert its If that makes 'y': type of then_body"):
         load_model(tmp_path / "m.onnx", guarded=False)
+
+
+@pytest.mark.parametrize(("pattern", "is_right"), [((4, 3, 0, 2), True), ((2, 2, 0, 2), False), ((0, -1), True)])
+def test_a_reshape_to_another_number_of_elements_is_refused(pattern: tuple[int, ...], is_right: bool) -> None:
+    x = op.parameter([4, 6, 2], name="x")
+    model = ov.Model([op.reshape(x, op.constant(list(pattern)), True, name="turned")], [x], "turned")
+    if is_right:
+        assert load_model(model) is model
+        return
+    with pytest.raises(ModelError, match=r"'turned' reshapes \[4, 6, 2\] to \[2, 2, 2, 2\].*correct its pattern"):
+        load_model(model)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset13 as op
 
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.graph.reader import fix_shapes
@@ -54,8 +57,24 @@ def test_inputs_of_fixed_shapes_need_no_shape_and_tokens_name_inputs_that_are_mi
     assert tokens.of(growing_model()).inferences == ({"input_ids": (1, 3)},)
     with pytest.raises(ModelError, match="--tokens is for models with an input input_ids, and this one's are x"):
         tokens.of(chain_model())
+    other = op.parameter([-1, 4], np.float32, name="image")
+    inputs = [op.parameter([-1, -1], np.int64, name="input_ids"), other]
+    with pytest.raises(ModelError, match=r"--tokens 3 gives no shape for input 'image', .*; give all shapes"):
+        tokens.of(ov.Model([op.result(each) for each in inputs], inputs, "sees"))
     with pytest.raises(ModelError, match=r"say how many tokens are typical, such as --tokens 128,1\+1024"):
         fix_shapes(growing_model(), {})
+
+
+def test_tokens_are_vectors_to_a_network_that_is_given_more_than_text() -> None:
+    vectors, mask = op.parameter([-1, -1, 64], np.float32, name="inputs_embeds"), op.parameter([-1, -1], np.int64)
+    mask.output(0).get_tensor().set_names({"attention_mask"})
+    model = ov.Model([op.result(vectors), op.result(mask)], [vectors, mask], "sees")
+    (tokens,) = parse_scenarios((), "2+2")
+    earlier, timed = tokens.of(model).inferences
+    assert earlier == {"inputs_embeds": (1, 2, 64), "attention_mask": (1, 2)}
+    assert timed == {"inputs_embeds": (1, 2, 64), "attention_mask": (1, 4)}
+    with pytest.raises(ModelError, match="such as --tokens 128"):
+        fix_shapes(model, {})
 
 
 @pytest.mark.parametrize(

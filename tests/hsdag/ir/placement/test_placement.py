@@ -109,16 +109,12 @@ def test_text_that_is_no_document_is_refused(text: str, complaint: str) -> None:
         Placement.from_json(text)
 
 
-def test_a_file_that_is_missing_or_no_text_is_named_and_a_model_without_a_placement_says_so(
-    tmp_path: Path, model: ov.Model
-) -> None:
+def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"no such file: .*p\.json"):
         Placement.load(tmp_path / "p.json")
     (tmp_path / "p.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileFormatError, match=r"p\.json cannot be read"):
         Placement.load(tmp_path / "p.json")
-    with pytest.raises(PlacementError, match="carries no placement"):
-        Placement.from_model(model)
 
 
 @pytest.mark.parametrize("executor", ["hetero", "work-conserving", "cuda"])

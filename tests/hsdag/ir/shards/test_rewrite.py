@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset1
 from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 
@@ -14,13 +15,20 @@ import hsdag
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.placement.divided import regions_of, sharded_fields
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.shards.regions import Region
-from hsdag.ir.shards.rewrite import _cover, _Made, shapes_of, shard
-from hsdag.ir.shards.rules import Span, piece_of
+from hsdag.ir.shards.rewrite import _check_outputs, _cover, _Made, shapes_of, shard
+from hsdag.ir.shards.rules import RULES, Piece, Span, piece_of
 from hsdag.models.registry import build_model
-from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of, random_sharding
+from tests.hsdag.ir.shards.random_shards import (
+    LARGEST_DIFFERENCE,
+    difference,
+    inputs_of,
+    outputs_of,
+    random_sharding,
+)
 from tests.placements import by_hand
 
 DEVICES = ["A", "B", "C"]
@@ -204,3 +212,76 @@ def test_regions_that_do_not_fit_are_refused_and_all_by_hetero() -> None:
     first, *others = placement_of(model, region).affinity.items()
     with pytest.raises(PlacementError, match=f"gives no device, or several, to 1 ops, the first is '{first[0]}'"):
         regions_of(placement_of(model, region).model_copy(update={"affinity": dict(others)}), graph)
+
+
+def test_a_rule_that_gives_other_sizes_is_found_out_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a Relu that reads all where a range of it is wanted."""
+    model, region = mlp()
+    graph = graph_of(model)
+    monkeypatch.setitem(RULES, "Relu", lambda _, __: Piece((None,)))
+    with pytest.raises(PlacementError, match=r"'op[0-9]+' cannot be divided: OpenVINO gives its shares other sizes"):
+        shard(model, graph, [region], [0] * graph.num_ops, DEVICES)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_outputs_of_other_sizes_or_types_are_refused(kind: str) -> None:
+    given = ov.Type.f32, ov.PartialShape([2, 3])
+    other = (ov.Type.f16, ov.PartialShape([2, 3])) if kind == "f16" else (ov.Type.f32, ov.PartialShape([1, 3]))
+    _check_outputs([given, (ov.Type.f32, ov.PartialShape([-1, 3]))], [given, given])
+    with pytest.raises(PlacementError, match=f"its output 1 would be {kind} .* in place of f32"):
+        _check_outputs([given, other], [given, given])
+
+
+def test_rows_that_are_converted_to_booleans_are_looked_up_for_openvino_fails_to_slice_them() -> None:
+    heard = op.parameter(ov.PartialShape([4, -1]), np.int64)
+    kept = op.convert(
+        op.select(op.convert(heard, "boolean"), op.constant(np.float32(2)), op.constant(np.float32(0.5))), "f32"
+    )
+    model = ov.Model([op.result(kept)], [heard], "mask")
+    graph = graph_of(model)
+    ops = tuple(v for v in range(graph.num_ops) if graph.op_types[v] in ("Convert", "Select"))
+    rows = Region("rows", ops, (0,) * len(ops), {0: (0, 1), 1: (1, 4)})
+    found, given = shard(model, graph, [rows], [0] * graph.num_ops, DEVICES), np.arange(8).reshape(4, 2) % 3
+    assert difference(outputs_of(found.model, [given]), outputs_of(model, [given])) == 0.0
+
+
+def test_the_shape_of_an_input_is_taken_where_the_input_is() -> None:
+    """Shapes of tensors whose sizes depend on the data are tied to these, also where all devices need them."""
+    x = op.parameter(ov.PartialShape([4, -1]), np.float32)
+    last = op.gather(op.shape_of(x), op.constant(np.array([1])), op.constant(0))
+    spread = op.broadcast(op.constant(np.ones((4, 1), np.float32)), op.concat([op.constant(np.array([4])), last], 0))
+    model = ov.Model([op.result(op.multiply(op.tanh(x), spread))], [x], "spread")
+    graph = graph_of(model)
+    ops = tuple(v for v, kind in enumerate(graph.op_types) if kind in ("ShapeOf", "Gather", "Concat", "Broadcast"))
+    everywhere = Region("replicated", ops, (None,) * len(ops), {1: (0, 1), 0: (0, 1)})
+    ends = tuple(v for v, kind in enumerate(graph.op_types) if kind in ("Tanh", "Multiply"))
+    rows = Region("rows", ends, (0, 0), {0: (0, 2), 1: (2, 4)})
+    found = shard(model, graph, [everywhere, rows], [0] * graph.num_ops, DEVICES)
+    check_colocation(found.graph, [DEVICES[d] for d in found.devices])
+
+
+def test_channels_of_convolutions_of_one_part_of_a_split_are_not_taken_for_groups() -> None:
+    x, rng = op.parameter([2, 4, 3, 3], np.float32), np.random.default_rng(0)
+    filters = op.constant(rng.standard_normal((4, 2, 1, 1)).astype(np.float32))
+    part = op.split(op.sin(x), op.constant(1), 2).output(1)
+    made = op.convolution(part, filters, [1, 1], [0, 0], [0, 0], [1, 1])
+    model = ov.Model([op.result(made)], [x], "parts")
+    graph = graph_of(model)
+    channels = Region("channels", (graph.op_types.index("Convolution"),), (1,), {0: (0, 2), 1: (2, 4)})
+    found, inputs = shard(model, graph, [channels], [0] * graph.num_ops, DEVICES), inputs_of(model, rng)
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < 1e-6
+
+
+def test_an_op_whose_last_input_openvino_adds_is_divided() -> None:
+    """As it does for the axes of the first version of Broadcast."""
+    x = op.parameter([4, 1], np.float32)
+    model = ov.Model([op.result(opset1.broadcast(op.sin(x), op.constant(np.array([4, 3]))))], [x], "wide")
+    graph = graph_of(model)
+    rows = Region("rows", (graph.op_types.index("Broadcast"),), (0,), {0: (0, 1), 1: (1, 4)})
+    found, inputs = (
+        shard(model, graph, [rows], [0] * graph.num_ops, DEVICES),
+        inputs_of(model, np.random.default_rng(0)),
+    )
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) == 0.0

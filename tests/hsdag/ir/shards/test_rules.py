@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
-from openvino import opset1
+from openvino import opset1, opset14, opset15, opset16
 from openvino import opset13 as op
 from openvino.utils.node_factory import NodeFactory
 
@@ -36,6 +36,7 @@ Build = Callable[[np.random.Generator, Any], Any]
 
 SHAPES = ((2, 4, 9, 7), (2, 6, 8), (1, 8, 6, 8), (6, 4))
 IMAGE = SHAPES[0]
+RNG = np.random.default_rng(0)
 OFTEN = "AvgPool Convolution GroupConvolution MatMul MaxPool Pad Reshape ScaledDotProductAttention".split()
 RARE: dict[str, Build] = {
     "AvgPool with a ceiling that counts padding": lambda _, x: op.avg_pool(
@@ -131,6 +132,78 @@ def test_an_op_in_shards_computes_what_the_whole_op_computes(case: str) -> None:
     assert max(worst.values()) <= 1.0, worst
 
 
+def interpolated(x: Any, pads: list[int], version: str) -> Any:
+    """Rows twice as near to each other, and padding."""
+    mode = {"mode": "nearest", "shape_calculation_mode": "scales", "pads_begin": pads, "pads_end": pads}
+    scales, axes = op.constant(np.array([2.0], np.float32)), ints(2)
+    inputs = [x, ints(18), scales, axes] if version == "opset4" else [x, scales, axes]
+    return NodeFactory(version).create("Interpolate", [value_of(each) for each in inputs], mode)
+
+
+HEEDED: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+    "Reshape special_zero, of the divided axis": ((1, 4, 4), lambda x: op.reshape(x, ints(-1, 0), True)),
+    "Reshape special_zero, beside a number": ((1, 4, 4), lambda x: op.reshape(x, ints(4, 0), True)),
+    "Reshape special_zero, in its place": ((4, 4, 6), lambda x: op.reshape(x, ints(0, 0, 2, 3), True)),
+    "Interpolate pads, version 4": (IMAGE, lambda x: interpolated(x, [0, 1, 0, 2], "opset4")),
+    "Interpolate pads, version 11": (IMAGE, lambda x: interpolated(x, [0, 1, 0, 2], "opset11")),
+    "Add auto_broadcast": ((4, 4, 4), lambda x: op.add(x, weights(RNG, 4, 1), "PDPD")),
+    "FakeQuantize auto_broadcast": ((4, 4, 4), lambda x: quantised_from_the_front(x)),
+    "MatMul transpose_a": ((4, 6, 6), lambda x: op.matmul(x, weights(RNG, 6, 6), True, False)),
+    "MatMul transpose_b": ((4, 6, 6), lambda x: op.matmul(x, weights(RNG, 6, 6), False, True)),
+    "Gather batch_dims": ((4, 6, 6), lambda x: op.gather(x, op.constant(np.ones((4, 2), np.int64)), op.constant(1), 1)),
+    "ReduceMax keep_dims": ((4, 4, 4), lambda x: op.reduce_max(x, ints(0), keep_dims=True)),
+    "ReduceMax keep_dims, dropped": ((4, 4, 4), lambda x: op.reduce_max(x, ints(0), keep_dims=False)),
+    "Squeeze allow_axis_skip": ((4, 1, 4), lambda x: opset15.squeeze(x, ints(0, 1), True)),
+    "Pad of less than nothing": ((4, 4, 4), lambda x: op.pad(x, ints(0, -1, 0), ints(0, 1, 0), "constant")),
+    "StridedSlice ellipsis_mask": (
+        (4, 4, 4),
+        lambda x: op.strided_slice(x, ints(0, 0), ints(0, 3), ints(1, 1), [0, 0], [0, 0], [], [], [1, 0]),
+    ),
+    "StridedSlice shrink_axis_mask": (
+        (4, 4, 4), lambda x: op.strided_slice(x, ints(1), ints(2), ints(1), [0], [0], [], [1])
+    ),
+    "AvgPool dilations": (IMAGE, lambda x: opset16.avg_pool(x, [1, 1], [2, 0], [2, 0], [3, 1], True, dilations=[2, 1])),
+    "AvgPool exclude_pad": (IMAGE, lambda x: op.avg_pool(x, [2, 2], [0, 0], [0, 0], [2, 2], False, "ceil")),
+    "AvgPool rounding_type": (
+        IMAGE, lambda x: opset14.avg_pool(x, [2, 2], [1, 0], [0, 1], [3, 2], False, "ceil_torch", "explicit")
+    ),
+    "MaxPool auto_pad": (
+        IMAGE, lambda x: op.max_pool(x, [2, 2], [1, 1], [], [], [3, 3], "floor", "same_lower").output(0)
+    ),
+    "Convolution auto_pad": (
+        IMAGE, lambda x: op.convolution(x, weights(RNG, 4, 4, 4, 2), [1, 1], [], [], [1, 1], "same_lower")
+    ),
+    "Broadcast mode": ((4, 4), lambda x: op.broadcast(x, ints(4, 4, 3), ints(0, 1), "EXPLICIT")),
+    "Concat axis": ((4, 4, 4), lambda x: op.concat([x, op.sin(x)], -2)),
+    "ScaledDotProductAttention causal": ((2, 4, 6), lambda x: op.scaled_dot_product_attention(x, x, x, causal=True)),
+}  # fmt: skip
+"""By rule and attribute: an input's shape, and what reads one so that the attribute says what is read or given."""
+
+
+STAY_WHOLE = {
+    *(f"{name} auto_broadcast" for name in ("Add", "FakeQuantize")),
+    *(f"StridedSlice {name}_mask" for name in ("ellipsis", "shrink_axis")),
+    "Broadcast mode",
+    "Gather batch_dims",
+    "Squeeze allow_axis_skip",
+}
+"""Where a rule knows of the attribute and lets be."""
+
+
+def quantised_from_the_front(x: Any) -> Any:
+    """In steps of another size for each of the first axis."""
+    edge = op.constant(np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1))
+    return op.fake_quantize(x, op.negative(edge), edge, op.negative(edge), edge, 7, "PDPD")
+
+
+@pytest.mark.parametrize("name", HEEDED)
+def test_no_rule_ignores_an_attribute_of_its_op(name: str) -> None:
+    shape, build = HEEDED[name]
+    found = divided(lambda _, x: build(x), shape, np.random.default_rng(0))
+    assert bool(found) is (name not in STAY_WHOLE)
+    assert max(found.values(), default=0.0) <= 1.0, found
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_a_random_graph_divided_at_random_computes_what_it_computes(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -145,7 +218,6 @@ def late(x: Any, *values: int) -> Any:
     return op.add(ints(*values), op.convert(op.reduce_max(x, ints(0, 1, 2, 3)), "i64"))
 
 
-RNG = np.random.default_rng(0)
 WHOLE: dict[str, Callable[[Any], Any]] = {
     "axes not named": lambda x: op.interpolate(x, ints(2, 4, 18, 7), "nearest", "sizes"),
     "statistics first": lambda x: opset1.batch_norm_inference(x, *(weights(RNG, 4) for _ in range(4)), 1e-3),
@@ -165,6 +237,8 @@ WHOLE: dict[str, Callable[[Any], Any]] = {
     "late slice": lambda x: op.slice(x, ints(0), ints(1), ints(1), late(x, 1)),
     "late slice with strides": lambda x: op.strided_slice(x, late(x, 0), ints(1), ints(1), [0], [0]),
     "late pattern": lambda x: op.reshape(x, late(x, 2, 4, 9, 7), False),
+    "late steps": lambda x: op.strided_slice(x, ints(0), ints(0), late(x, 1), [1], [1]),
+    "padding beside what is resized": lambda x: interpolated(x, [0, 1, 0, 2], "opset11"),
     "late repeats": lambda x: op.tile(x, late(x, 1, 1, 1, 1)),
 }
 """What a rule cannot know enough of."""
@@ -179,6 +253,29 @@ def test_what_a_rule_cannot_tell_stays_whole(build: Callable[[Any], Any]) -> Non
     shapes = shapes_of(model, graph)
     last = max(v for v in range(graph.num_ops) if shapes.runs[v])
     assert piece_of(shapes.op(last), Span(2, 0, 2)) is None
+
+
+PADDED: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "explicit": (lambda x: op.max_pool(x, [2, 2], [1, 1], [0, 1], [1, 1], [3, 3]).output(0), True),
+    "valid": (lambda x: op.convolution(x, weights(RNG, 4, 4, 4, 2), [2, 1], [], [], [1, 1], "valid"), True),
+    "same": (lambda x: op.convolution(x, weights(RNG, 4, 4, 4, 2), [2, 1], [], [], [1, 1], "same_lower"), False),
+    "same of a pool": (lambda x: op.avg_pool(x, [2, 2], [], [], [3, 3], True, "floor", "same_upper"), False),
+    "rounded up": (lambda x: op.avg_pool(x, [2, 2], [0, 0], [0, 0], [3, 3], True, "ceil"), False),
+    "one for all": (
+        lambda x: op.add(op.constant(np.zeros((2, 4, 12, 12), np.float32)), op.transpose(x, ints(0, 1, 3, 2))),
+        False,
+    ),
+}
+"""What reads a tensor of which the size of another axis is not known, and whether it can tell what it reads."""
+
+
+@pytest.mark.parametrize(("build", "is_known"), PADDED.values(), ids=PADDED)
+def test_what_follows_from_an_open_size_stays_whole(build: Callable[[Any], Any], is_known: bool) -> None:
+    parameter = op.parameter([2, 4, -1, 12], np.float32)
+    model = ov.Model([op.result(build(parameter))], [parameter], "open")
+    graph = graph_of(model)
+    last = max(v for v in range(graph.num_ops) if shapes_of(model, graph).runs[v])
+    assert (piece_of(shapes_of(model, graph).op(last), Span(3, 0, 2)) is not None) is is_known
 
 
 def test_groups_of_channels_are_parted_between_groups_alone() -> None:
@@ -230,3 +327,19 @@ def test_a_factor_of_a_reshape_survives() -> None:
     assert [through_reshape((2, 6, 2, 4), (2, 6, 8), Span(2, *each)) for each in ((2, 8), (0, 6))] == [None, None]
     assert through_reshape((2, 6, 8), (2, 6, 2, 4), Span(3, 0, 2)) is None
     assert through_reshape((-1, -1, 8), (-1, -1, 2, 4), Span(2, 0, 1)) == Span(2, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "pattern", "span", "source"),
+    [
+        ((-1, 6, 6), (-1, 0), Span(1, 0, 3), None),  # six of each row, but there are six rows as well
+        ((-1, 6, 6), (0, -1), Span(1, 0, 6), Span(1, 0, 1)),
+        ((-1, -1, 8), (0, -1, 2, 4), Span(2, 0, 1), Span(2, 0, 4)),
+        ((-1, -1, 8), (-1, 2, 4), Span(1, 0, 1), None),
+    ],
+)
+def test_sizes_that_are_not_known_are_equal_where_a_pattern_says_so(
+    shape: tuple[int, ...], pattern: tuple[int, ...], span: Span, source: Span | None
+) -> None:
+    found = piece_of(Op(op.reshape(op.parameter(list(shape), np.float32), ints(*pattern), True)), span)
+    assert (found and found.inputs[0]) == source

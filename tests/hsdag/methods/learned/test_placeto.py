@@ -18,7 +18,7 @@ from hsdag.methods.learned.placeto import (
     groups_of,
     merge_and_colocate,
 )
-from hsdag.methods.learned.policy import Exploring
+from hsdag.methods.learned.policy import Aim, Exploring
 from hsdag.methods.learned.training import Trainer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -30,6 +30,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.learned.policies import generator
 from tests.hsdag.methods.learned.test_training import Additive
+from tests.hsdag.methods.searches import not_none
 
 ALONE = Plan(np.zeros(6, dtype=np.int64))
 TINY = PlacetoConfig(width=4, embedding=3, head=4, rounds=2, step=1)
@@ -109,11 +110,11 @@ def test_the_weight_of_a_step_is_the_sum_of_what_it_and_later_ones_gain() -> Non
 
 
 def test_every_decision_has_the_weight_of_its_step() -> None:
-    trainer, policy = trainer_of(replace(PLAIN, clip=None, entropy=0.0, sweeps=2, step=4))
+    _, policy = trainer_of(replace(PLAIN, sweeps=2, step=4))
     rollouts = policy.draw(2, Exploring(), generator())
     weights = torch.arange(8.0).reshape(2, 4)  # steps of 4 and 2 groups, twice
     expected = -(4 * (0 + 2 + 4 + 6) + 2 * (1 + 3 + 5 + 7)) / 24 * np.log(0.5)
-    assert trainer.loss(rollouts, weights).item() == pytest.approx(expected, rel=1e-5)
+    assert policy.loss(rollouts, weights, Aim(None, 0.0, 1.0)).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_terminal_rewards_weigh_all_steps_by_the_last_plan() -> None:
@@ -147,7 +148,7 @@ def test_a_plan_over_memory_counts_in_training_with_two_seconds_more_for_each_gb
     values = trainer._evaluate([over, fitting])
     assert np.isnan(values).tolist() == [True, False]
     penalised_s = simulate(problem, ALONE.placement).makespan_s + 2.0 * (6.0 - 4.0)
-    assert np.isnan(placer.penalty(units)(fitting))
+    assert np.isnan(not_none(placer.penalty(units))(fitting))
     rewards = -np.log(np.array([penalised_s, values[1]]) / values[1])
     assert trainer.advantages(values, rollouts) == pytest.approx(rewards)
     assert [plan for plan, _ in trainer.buffer.elites] == [fitting]

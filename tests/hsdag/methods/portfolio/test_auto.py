@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import OptionError
+from hsdag.methods import method_names
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.portfolio.auto import LEAST_S, MOST_CHOICES_TO_PROVE, MOST_UNITS_FOR_ALL, QUICK_LISTS, AutoPlacer
@@ -71,14 +72,14 @@ def test_known_plans_come_first_methods_can_be_left_out_and_evaluations_of_all_c
         make_placer("auto", changes={"without": "gurobi"})
 
 
-def test_only_quick_lists_come_again_and_a_schedule_is_searched_in_windows_or_groups_by_its_size() -> None:
+def test_only_quick_lists_come_again_and_a_schedule_is_searched_in_windows_by_its_size() -> None:
     assert turns(problem_of(dense()), 4, Limits(is_again=True)) == [*QUICK_LISTS, "cpsat"]
     rng, num = np.random.default_rng(0), MOST_UNITS_FOR_ALL + 1
     large = ScheduleProblem.from_arrays(rng.random((num, 5)), [(v, v + 1) for v in range(num - 1)])
-    expected = ["met", "heft", "cpop", "etf", "m-etf", "greedy", "multilevel", "windows", "sa"]
+    expected = ["met", "heft", "cpop", "etf", "m-etf", "greedy", "beam", "windows", "sa"]
     assert turns(problem_of(large), 9) == expected
     found = turns(problem_of(dense(MOST_CHOICES_TO_PROVE // 2 + 1)), 15)
-    assert found[-6:] == ["sa", "milp-split", "multilevel", "sa", "multilevel", "sa"]
+    assert found[-6:] == ["sa", "milp-split", "beam", "windows", "sa", "windows"]
 
 
 def test_turns_begin_with_the_best_plan_and_seeds_in_a_row_until_three_in_a_row_gain_nothing(
@@ -98,6 +99,17 @@ def test_turns_begin_with_the_best_plan_and_seeds_in_a_row_until_three_in_a_row_
     assert (given[0][0], given[0][1].seconds) == ("met", 0.1 * LEAST_S)
     monkeypatch.setattr(Incumbent, "left_s", LEAST_S / 2)
     assert AutoPlacer().search(units, evaluator).status is Status.TIME_LIMIT
+
+
+def test_what_a_method_has_another_one_find_is_shown_as_that_ones() -> None:
+    others = ",".join(method for method in method_names() if method != "milp-split")
+    members = solved(dense(MOST_CHOICES_TO_PROVE // 2 + 1), 1000, without=others).members
+    parts, own = members[:-1], members[-1]
+    assert {each.method for each in parts} <= {"sa in milp-split", "windows in milp-split"}
+    assert parts[0].has_gained
+    assert own.method == "milp-split"
+    assert not own.has_gained
+    assert parts[-1].ended_s == own.began_s
 
 
 def turns(units: Problem, count: int, limits: Limits | None = None) -> list[str]:

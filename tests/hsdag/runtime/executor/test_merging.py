@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.partition import Partition
+from hsdag.ir.graph.state import repeated_ops
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import initial_parts, instances_of
-from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule
+from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule, plan_cut
 from tests.hsdag.runtime.executor.random_cuts import Placed, assert_convex, placed_graphs
 
 
@@ -39,6 +43,19 @@ def test_a_part_takes_its_launch_its_ops_and_each_tensor_once_and_the_longest_wa
     a, b, c, d = 1 + 10 + 8, 2 + 20 + 8 * 0.25 + 4 * 2, 1 + 30 + 8 * 0.5 + 4 * 0.5 + 2, 1 + 5 + 6
     assert found == {1: (a, a + b + c, 0), 2: (b, b + c, a), 3: (c, c, a + b), 4: (d, d, a)}
     assert schedule.end_s.max() == a + b + c
+
+
+@pytest.mark.parametrize("by_load", [False, True])
+def test_what_is_read_through_a_repeated_op_keeps_parts_apart(by_load: bool) -> None:
+    """On device 0 are a, its shape, and c, which reads a and b; b, on 1, reads the shape through a Concat."""
+    types = ["Parameter", "ReadValue", "Softmax", "ShapeOf", "Concat", "Softmax", "Softmax", "Result"]
+    edges = [(0, 2), (1, 2), (2, 3), (3, 4), (0, 4), (0, 5), (4, 5), (2, 6), (5, 6), (6, 7)]
+    graph = replace(graph_from_edges(types, edges), variables=("", "v", *[""] * 6), is_dynamic=np.ones(8, np.bool_))
+    assert np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist() == [4]
+    device = np.array([0, 0, 0, 0, 0, 1, 0, 0])
+    cut = plan_cut(graph, device, 2, by_load=by_load).cut
+    part = {v: s for s, each in enumerate(cut.subgraphs) for v in each.ops}
+    assert part[2] == part[3] < part[5] < part[6]
 
 
 @pytest.mark.parametrize("by_load", [False, True])

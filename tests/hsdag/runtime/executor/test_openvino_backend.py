@@ -23,6 +23,7 @@ from hsdag.runtime.executor.requests import WorkConservingModel
 from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, await_until
 from tests.hsdag.runtime.executor.placing import placed
 from tests.hsdag.runtime.executor.python_ops import Call, Gate, PythonOp, device_of, expected, python_model
+from tests.precisions import needs_bf16
 
 X = np.asarray([-1.0, 0.5, 1.0, 2.0], dtype=np.float32)
 
@@ -241,30 +242,41 @@ def test_outputs_that_the_plugin_passes_on_are_found() -> None:
 ORDERS = [op.constant(np.array(order)) for order in ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))]
 
 
-def test_devices_in_bf16_hand_products_over_in_it_and_read_the_mask_of_attention_as_the_f32_that_it_is() -> None:
+def test_parts_in_bf16_read_the_mask_of_attention_as_the_f32_that_it_is_and_hand_over_all_digits() -> None:
     rng = np.random.default_rng(0)
     x, mask = op.parameter([1, 128, 64], np.float32, name="x"), op.parameter([1, 1, 1, 128], np.float32, name="mask")
     near = op.matmul(x, op.constant(rng.standard_normal((64, 64), np.float32)), False, False)
-    value = op.matmul(x, op.constant(rng.standard_normal((64, 64), np.float32)), False, False)
-    outer = op.matmul(op.constant(np.ones((1, 1, 1, 1), np.float32)), mask, False, False)
-    bias = op.tanh(outer)
-    shape = op.constant(np.array([1, 128, 2, 32]))
-    sources = zip((near, near, value), ORDERS, strict=True)
-    heads = [op.transpose(op.reshape(source, shape, False), order) for source, order in sources]
+    bias = op.tanh(mask)
+    heads = [op.transpose(op.reshape(near, op.constant(np.array([1, 128, 2, 32])), False), order) for order in ORDERS]
     scores = op.add(op.divide(op.matmul(*heads[:2], False, False), op.constant(np.float32(64))), bias)
     seen = op.matmul(op.softmax(scores, -1), heads[2], False, False)
-    end = op.abs(seen)
-    model = ov.Model([op.result(end), op.result(value)], [x, mask], "attention")
-    near_ops = {each.get_friendly_name() for each in (x, mask, near, value, outer, bias, end)}
-    devices = [DeviceSpec.parse(f"CPU_{d}=CPU[INFERENCE_PRECISION_HINT={p}]") for d, p in enumerate(("f32", "bf16"))]
-    where = placed(model, lambda name, _: int(name not in near_ops), devices=devices)
+    model = ov.Model([op.result(op.abs(seen))], [x, mask], "attention")
+    near_ops = {each.get_friendly_name() for each in (x, mask, near, bias)}
+    where = placed(model, lambda name, _: int(name not in near_ops), devices=in_bf16(2))
     given = {port.get_any_name(): rng.standard_normal(port.get_shape(), np.float32) for port in model.inputs}
-    wanted = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(given)
+    wanted = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(given)[0]
     with compile_placed(model, where) as compiled:
-        found = compiled(given)
-        read = [pair for part in compiled._backend._parts for pair in zip(part.inputs, part.model.inputs, strict=True)]
-    names = compiled.cut.graph.op_names
-    in_bf16 = {names[tensor.op] for tensor, port in read if port.get_element_type() == ov.Type.bf16}
-    assert in_bf16 == {near.get_friendly_name(), seen.get_friendly_name()}
-    for k in range(2):
-        np.testing.assert_allclose(found[k], wanted[k], atol=0.02 * float(np.abs(wanted[k]).max()))
+        found = compiled(given)[0]
+        ports = [port for part in compiled._backend._parts for port in (*part.model.inputs, *part.model.outputs)]
+    assert {port.get_element_type() for port in ports} == {ov.Type.f32}
+    np.testing.assert_allclose(found, wanted, atol=0.02 * float(np.abs(wanted).max()))
+
+
+def in_bf16(count: int) -> list[DeviceSpec]:
+    return [DeviceSpec.parse(f"CPU_{d}=CPU[INFERENCE_PRECISION_HINT=bf16]") for d in range(count)]
+
+
+@needs_bf16
+def test_sums_that_run_along_a_model_lose_no_digits_between_parts_that_one_device_keeps() -> None:
+    rng = np.random.default_rng(0)
+    x = op.parameter([64, 64], np.float32)
+    along = op.multiply(x, op.constant(np.float32(100)))
+    for _ in range(4):
+        weights = op.constant(rng.standard_normal((64, 64), np.float32) / 1000)
+        along = op.add(along, op.matmul(op.tanh(along), weights, False, False))
+    model = ov.Model([op.result(along)], [x], "along")
+    given = [rng.standard_normal((64, 64), np.float32)]
+    exact, alone = (ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": p})(given)[0] for p in ("f32", "bf16"))
+    with compile_placed(model, placed(model, lambda _, s: s, devices=in_bf16(2))) as compiled:
+        assert len(compiled.cut.subgraphs) > 4
+        assert np.abs(compiled(given)[0] - exact).max() <= 1.5 * np.abs(alone - exact).max()

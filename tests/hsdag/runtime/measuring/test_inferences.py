@@ -14,9 +14,12 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.elements import array_of
 from hsdag.ir.errors import ExecutionError, HsdagError
+from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.ir.placement.placement import ExecutorName
 from hsdag.runtime.machine.devices import device_calls
 from hsdag.runtime.measuring import inferences
 from hsdag.runtime.measuring.differences import op_by_op
@@ -31,6 +34,7 @@ from hsdag.runtime.measuring.inferences import (
 from hsdag.runtime.measuring.messages import Candidate, WorkerSetup
 from hsdag.runtime.measuring.probes import LEAST_STRETCH_S, stretch
 from hsdag.runtime.measuring.worker import Worker, op_times
+from tests.elements import HELD, ON_CPU, held, through
 from tests.hsdag.ir.growing import growing_model, saved
 
 TENSORS = tuple((ov.Tensor(np.full(1, k)),) for k in range(4))
@@ -46,8 +50,8 @@ class Recorder:
     def perf_counter(self) -> float:
         return self.now_s
 
-    def set_tensor(self, port: str, tensor: ov.Tensor) -> None:
-        assert port == "x"
+    def set_input_tensor(self, port: int, tensor: ov.Tensor) -> None:
+        assert port == 0
         self.bound = int(tensor.data[0])
 
     def reset_state(self) -> None:
@@ -60,7 +64,7 @@ class Recorder:
 
 def course_runner(*courses: Course, stateful: bool = True) -> tuple[CourseRunner, Recorder]:
     request = Recorder()
-    return CourseRunner(request, ["x"], courses, stateful=stateful), request
+    return CourseRunner(request, courses, stateful=stateful), request
 
 
 def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +101,7 @@ class Counting(Recorder):
 def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     courses = [Course((TENSORS[2],), 0.75), Course((TENSORS[3], TENSORS[1]), 0.25)]
     request = Counting()
-    runner = CourseRunner(request, ["x"], courses, stateful=False)
+    runner = CourseRunner(request, courses, stateful=False)
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
     answer = op_times(runner, runner, request, ["a", "b"], 3, 60.0)
     assert answer["primitives"] == [[[0], 0.75 * 2 + 0.25 * 1, 0, "MatMul"]]
@@ -170,7 +174,7 @@ def test_strings_come_from_a_file_and_numbers_do_not_pass_for_them(tmp_path: Pat
     model = ov.Model([opset13.result(text), opset13.result(opset13.convert(x, "f32"))], [text, x], "texts")
     assert make_inputs(model, 0, None)[1].get_byte_size() == 4  # packed integers
     np.savez(tmp_path / "in.npz", text=np.zeros(2), x=np.zeros((1, 8)))
-    with pytest.raises(HsdagError, match="needs an array 'text' of strings, not of float64"):
+    with pytest.raises(HsdagError, match="input 'text' takes strings and cannot hold float64"):
         make_inputs(model, 0, tmp_path / "in.npz")
     model = ov.Model([opset13.result(text)], [text], "text")
     np.savez(tmp_path / "in.npz", text=np.array(["ab", "c"]))
@@ -189,11 +193,9 @@ def test_a_step_finds_the_state_that_those_before_it_left_compiled_and_op_by_op(
     model = growing_model()
     steps = [[ov.Tensor(np.array([part]))] for part in ([3, 1, 4, 1, 5], [9])]
     compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    runner = CourseRunner(
-        compiled.create_infer_request(), model.inputs, [Course(tuple(map(tuple, steps)))], stateful=True
-    )
-    first, last = runner.outputs(model.outputs)
-    again = runner.outputs(model.outputs)
+    runner = CourseRunner(compiled.create_infer_request(), [Course(tuple(map(tuple, steps)))], stateful=True)
+    first, last = runner.outputs(1)
+    again = runner.outputs(1)
     np.testing.assert_array_equal(again[1], last)
     by_op = op_by_op(ov.Core(), model, steps, 60.0)
     np.testing.assert_allclose(by_op[0], first, rtol=1e-4)
@@ -272,3 +274,30 @@ def test_arrays_come_back_as_they_were_written_and_others_are_refused(tmp_path: 
         (tmp_path / "in.npz").write_bytes(content)
         with pytest.raises(HsdagError, match=r"is not an \.npz file"):
             InputArrays(tmp_path / "in.npz")
+
+
+@pytest.mark.parametrize("executor", ["hetero", "work-conserving"])
+def test_elements_of_every_type_are_read_from_a_file_and_come_out_of_every_output(
+    tmp_path: Path, executor: ExecutorName
+) -> None:
+    model = through(*ON_CPU)
+    np.savez(tmp_path / "x.npz", **{name: held(name) for name in ON_CPU})  # type: ignore[arg-type]
+    devices = parse_devices("A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]")
+    worker = Worker(WorkerSetup(saved(model, tmp_path), devices, inputs=tmp_path / "x.npz"))
+    sets = colocate(worker.graph).sets.labels.tolist()
+    target = "HETERO:CPU_A,CPU_B" if executor == "hetero" else "CPU_A,CPU_B"
+    worker.open("a", Candidate(target, tuple(("CPU_A", "CPU_B")[s % 2] for s in sets), executor=executor))
+    for array, name in zip(worker.outputs("a"), ON_CPU * 3, strict=True):
+        assert (array.dtype.kind, array.ravel().tolist()) == (held(name).dtype.kind, held(name).tolist())
+
+
+def test_random_inputs_are_numbers_of_every_type_and_not_all_alike() -> None:
+    model = ov.Model([], [opset13.parameter([99], getattr(ov.Type, name), name=name) for name in HELD], "many")
+    for name, tensor in zip(HELD, make_inputs(model, 0, None), strict=True):
+        values = array_of(tensor)
+        if values.dtype.kind == "f" and name != "f8e8m0":
+            assert 0.5 < values.astype(np.float64).std() < 1.2
+            assert abs(values.astype(np.float64).mean()) < 0.5
+        elif name != "f8e8m0":
+            assert {*values.tolist()} == {values.dtype.type(0), values.dtype.type(1)}
+        assert len({*values.tolist()}) > 1

@@ -8,8 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hsdag.ir.placement.placement import SpeedupRecord
 from hsdag.ir.processes import CandidateFailed
-from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, Samples, compare, paired_ratio, warm_up
+from hsdag.runtime.measuring.latency import (
+    Comparison,
+    Protocol,
+    Ratio,
+    Samples,
+    compare,
+    paired_ratio,
+    sound_rounds,
+    warm_up,
+)
 
 QUICK = Protocol(min_rounds=6, max_rounds=12, turn_s=0.01, limit_s=60.0)
 
@@ -140,16 +150,16 @@ class SlowClock:
 @pytest.mark.parametrize(
     ("names", "num_sure", "limit_s", "skipped", "turns"),
     [
-        ("abc", 2, 18.0, "", {"a": [1] * 7, "b": [2] * 7, "c": [1] * 7}),  # six rounds would end in time, to the second
-        ("abc", 2, 17.9, "c", {"a": [1] * 11, "b": [2] * 11}),
-        ("xabc", 3, 17.9, "c", {"a": [1] * 11, "b": [2] * 11}),
-        ("xac", 2, 5.0, "", {"a": [1] * 6, "c": [1] * 6}),  # two are compared whatever it takes
-        ("abc", None, 9.0, "", {name: [1] * 6 for name in "abc"}),
-        ("st", 2, 20.0, "", {"s": [1] * 2, "t": [1] * 2}),  # but for rounds that take three times the limit
-        ("ea", 2, 5.0, "", {"a": [1] * 6}),
-        ("h", 2, 9.5, "", {"h": [2] * 8}),
-        ("q", 2, 1.25, "", {"q": [5] * 8}),
-        ("q", 2, 0.76, "", {"q": [3] * 8}),
+        ("abc", 2, 18.0, "", {"a": [1] * 6, "b": [2] * 6, "c": [1] * 6}),  # six rounds end in time, to the second
+        ("abc", 2, 17.9, "c", {"a": [1] * 10, "b": [2] * 10}),
+        ("xabc", 3, 17.9, "c", {"a": [1] * 10, "b": [2] * 10}),
+        ("xac", 2, 5.0, "", {"a": [1], "c": [1]}),  # a second round would end after 6 s
+        ("abc", None, 9.0, "", {name: [1] * 2 for name in "abc"}),  # a third one after 9.75 s
+        ("st", 2, 20.0, "", {"s": [1], "t": [1]}),  # there is a first one whatever it takes
+        ("ea", 2, 5.0, "", {"a": [1] * 3}),
+        ("h", 2, 9.5, "", {"h": [2] * 7}),
+        ("q", 2, 1.25, "", {"q": [5] * 7}),
+        ("q", 2, 0.76, "", {"q": [3] * 7}),
     ],
 )
 def test_rounds_and_turns_are_as_many_as_there_is_time_for(
@@ -166,8 +176,8 @@ def test_rounds_and_turns_are_as_many_as_there_is_time_for(
     assert found.failures == {name: "it broke" for name in names if name in "xe"}
 
 
-@pytest.mark.parametrize(("limit_s", "rounds"), [(24.0, 6), (4.0, 5), (3.9, 4)])
-def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared(limit_s: float, rounds: int) -> None:
+@pytest.mark.parametrize(("limit_s", "rounds"), [(24.0, 6), (4.0, 3), (3.9, 2)])
+def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared_in_time(limit_s: float, rounds: int) -> None:
     clock, protocol = SlowClock(dict.fromkeys("abc", 0.5)), Protocol(turn_s=0.15, limit_s=limit_s)
     how: dict[str, Any] = {"num_sure": 2, "should_stop": lambda: True, "clock": lambda: clock.now_s}
     found = compare(clock.run, list("abc"), ["gone"], protocol, np.random.default_rng(0), **how)
@@ -175,17 +185,17 @@ def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared(limit_s: 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "rounds"),
+    ("limit_s", "seconds", "rounds"),
     [
-        ({"r": 0.5, "s": 0.6, "f": 0.55}, {"r": 3, "s": 3, "f": 3}),  # none is ahead
-        ({"r": 0.5, "s": 0.52, "f": 0.45, "g": 0.51}, {"r": 6, "s": 6, "f": 6, "g": 3}),
-        ({"r": 0.5, "s": 0.9, "f": 0.45}, {"r": 6, "s": 3, "f": 6}),
+        (7.0, {"r": 0.5, "s": 0.6, "f": 0.55}, {"r": 3, "s": 3, "f": 3}),  # none is ahead
+        (12.5, {"r": 0.5, "s": 0.52, "f": 0.45, "g": 0.51}, {"r": 6, "s": 6, "f": 6, "g": 3}),
+        (10.5, {"r": 0.5, "s": 0.9, "f": 0.45}, {"r": 6, "s": 3, "f": 6}),
     ],
 )
-def test_when_time_is_over_only_what_is_ahead_goes_on_beside_what_it_has_to_beat(
-    seconds: dict[str, float], rounds: dict[str, int]
+def test_where_six_rounds_do_not_fit_only_what_is_ahead_goes_on_beside_what_it_has_to_beat(
+    limit_s: float, seconds: dict[str, float], rounds: dict[str, int]
 ) -> None:
-    clock, protocol = SlowClock(seconds), Protocol(limit_s=3.0, interval_width=0.0)
+    clock, protocol = SlowClock(seconds), Protocol(limit_s=limit_s, interval_width=0.0)
     found = compare(clock.run, list(seconds), "rs", protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
     assert {name: len(each.rounds) for name, each in found.samples.items()} == rounds
 
@@ -216,6 +226,56 @@ def test_a_warm_up_ends_where_two_medians_agree_or_it_takes_too_long_whatever_th
     protocol = Protocol(**{"warm_up_agreement": 0.0, "warm_up_runs": 99, "warm_up_s": 99.0} | limits)  # type: ignore[arg-type]
     assert warm_up(run, "a", protocol, lambda: now_s) == max(medians[(runs - 1) // 3], 1e-6)
     assert taken == runs
+
+
+@pytest.mark.parametrize(
+    ("pulses_s", "least", "sound"),
+    [
+        ([1.0, 1.3, 1.0, 1.31, 1.0], 0, [1, 1, 0, 0]),  # those beside the long one
+        ([2.0, 2.0, 2.0], 0, [1, 1]),  # a machine that gives less all the time
+        ([9.0, 1.0, 4.0, 3.0], 2, [0, 1, 1]),  # the least disturbed ones
+        ([1.0], 6, []),
+    ],
+)
+def test_rounds_beside_a_long_pulse_do_not_count(pulses_s: list[float], least: int, sound: list[int]) -> None:
+    assert sound_rounds([[each] for each in pulses_s], least).tolist() == [bool(each) for each in sound]
+    on_another = [[1e-4, each] for each in pulses_s]
+    assert sound_rounds(on_another, least).tolist() == [bool(each) for each in sound]
+    assert sound_rounds([[] for _ in pulses_s], least).all()
+
+
+def test_an_interval_of_one_round_has_no_ends_that_a_file_could_hold() -> None:
+    one, two = (paired_ratio(np.array([2.0] * n), np.array([1.0] * n)) for n in (1, 2))
+    assert (one.ends, two.ends) == ((None, None), (2.0, 2.0))
+    assert SpeedupRecord(versus="CPU", ratio=one.value, ci95=one.ends).model_dump(mode="json")["ci95"] == [None, None]
+
+
+def test_a_candidate_that_ended_early_keeps_the_least_disturbed_of_its_rounds() -> None:
+    pulses_s = [[3.0], [2.0], [2.0], [1.0], [1.0]]
+    assert sound_rounds(pulses_s).tolist() == [False, False, False, True]
+    assert sound_rounds(pulses_s, ran=[4, 2]).tolist() == [False, True, False, True]
+
+
+def test_rounds_in_which_the_machine_gave_less_are_repeated_and_told() -> None:
+    """For a third of the time it gives half: rounds of 2 s, or of 4, count but for those."""
+    clock = SlowClock({"r": 1.0, "c": 1.0})
+
+    def slow() -> float:
+        return 2.0 if 20.0 <= (clock.now_s - 100.0) % 60.0 < 40.0 else 1.0
+
+    def run(name: str, n: int) -> list[float]:
+        each_s = slow() * (1.5 if name == "c" and slow() > 1.0 else 1.0)
+        clock.now_s += n * each_s
+        return [each_s] * n
+
+    protocol = Protocol(min_rounds=30, max_rounds=30, limit_s=1e9, interval_width=0.0, turn_runs=1)
+    how: dict[str, Any] = {"pulse": lambda: [slow()], "clock": lambda: clock.now_s}
+    found = compare(run, ["r", "c"], ["r"], protocol, np.random.default_rng(0), **how)
+    assert len(found.samples["c"].rounds) == 30
+    assert found.ratio("c", "r").value == 1.0  # and not slower, as it is where the machine gives less
+    assert found.disturbed == pytest.approx(1 / 3, abs=0.1)
+    bad = compare(run, ["r", "c"], ["r"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+    assert bad.ratio("c", "r").value < 0.95
 
 
 def test_the_fastest_has_the_best_ratio_whatever_the_medians_and_was_not_dropped_early() -> None:

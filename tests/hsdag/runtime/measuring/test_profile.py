@@ -34,7 +34,8 @@ SYNC_S = np.array([[[np.nan, 1e-4 + 3 * size * 1e-9], [5e-5 - size * 1e-11, np.n
 LINKS = LinkProfile(
     np.array([1e-5, 2e-5]), np.full((2, 2), 3e-6), np.array([[1e9, np.inf], [2e9, 1e9]]), SYNC_BYTES, SYNC_S
 )
-CONTENTION = Contention.of({"model": [[[], [(1.0, 2.0), (1.0, 2.5)]], [[], []]]}, 2)
+UNKNOWN = np.full((2, 2), np.nan)
+CONTENTION = Contention({"compute": UNKNOWN, "memory": UNKNOWN, "model": np.array([[np.nan, 2.0], [np.nan, np.nan]])})
 FULL = ModelProfile(devices=TIMES, links=LINKS, contention=CONTENTION)
 
 
@@ -108,24 +109,12 @@ def test_columns_and_tables_of_other_lengths_are_refused(
         read_profile(path)
 
 
-def test_factors_are_of_the_least_times_and_at_least_one() -> None:
-    """The model's own slow-down counts where it was measured, else the mean of both small ones."""
-
-    def rounds(*beside_s: float) -> list[tuple[float, float]]:
-        return [(1.0, s) for s in beside_s]
-
-    found = Contention.of(
-        {
-            "model": [[[], rounds(2.0, 2.05, 2.1)], [[], []]],
-            "compute": [[[], rounds(0.9, 0.8)], [rounds(2.0, 1.7, 3.4), []]],
-            "memory": [[[], []], [[(1.0, 3.0), (2.0, 3.0)], []]],
-        },
-        2,
-    )
-    np.testing.assert_array_equal(found.factor["model"], [[np.nan, 2.0], [np.nan, np.nan]])
-    np.testing.assert_array_equal(found.factor["compute"], [[np.nan, 1.0], [1.7, np.nan]])
-    assert (found.factor["memory"][1, 0], np.isnan(found.factor["memory"][0, 1])) == (3.0, True)
+def test_the_models_own_slow_down_counts_where_it_is_known_else_the_mean_of_both_small_ones_and_none_in_doubt() -> None:
+    of_model, compute, memory = UNKNOWN.copy(), UNKNOWN.copy(), UNKNOWN.copy()
+    of_model[0, 1], compute[1, 0], memory[1, 0] = 2.0, 1.7, 3.0
+    found = Contention({"compute": compute, "memory": memory, "model": of_model})
     assert found.slowdown.tolist() == [[1.0, 2.0], [(1.7 + 3.0) / 2, 1.0]]
+    np.testing.assert_array_equal(replace(found, is_disturbed=True).slowdown, [[1.0, np.nan], [np.nan, 1.0]])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -48,7 +49,9 @@ def test_a_period_is_one_figure_over_all_runs_for_a_short_time(requests: int | N
     assert client.asked[-1].args == ("a", requests, 3, 0.15)
 
 
-@pytest.mark.parametrize(("run_s", "scenarios", "stop_s"), [(10.0, (), 5.0), (10.0, STEPS, 1.0), (1.0, STEPS, 0.5)])
+@pytest.mark.parametrize(
+    ("run_s", "scenarios", "stop_s"), [(10.0, (), 5.0), (10.0, STEPS[:1], 1.0), (1.0, STEPS[:1], 0.5)]
+)
 def test_a_latency_is_a_figure_for_each_run_within_half_the_limit_or_a_second_where_others_run_untimed(
     run_s: float, scenarios: tuple[Scenario, ...], stop_s: float
 ) -> None:
@@ -60,6 +63,17 @@ def test_a_latency_is_a_figure_for_each_run_within_half_the_limit_or_a_second_wh
     assert client.asked[0].args[2] == 0.4 * run_s
     plain = CandidateRunner(cast("WorkerClient", client), LATENCY, scenarios=STEPS[1:])
     assert (plain.limits, plain.value_s) == (Limits(), 0.0)
+
+
+def test_scenarios_take_turns_and_each_has_a_median_beside_the_weighted_mean() -> None:
+    runner, client = runner_of(LATENCY)
+    runner.scenarios = replace(STEPS[0], weight=3.0), STEPS[1]
+    each_s = iter([1.0, 5.0, 3.0, 7.0, 2.0, 6.0])
+    client.call = lambda *_: [next(each_s)]  # type: ignore[method-assign]
+    assert runner.run("a", 3) == [2.0, 4.0, 3.0]  # three quarters of the first
+    assert runner.scenario_medians_s("a", 3) == (2.0, 6.0)
+    assert runner.scenario_medians_s("a", 2) == (2.5, 6.5)  # of the last two
+    assert runner.scenario_medians_s("b", 3) == ()
 
 
 def test_a_value_takes_the_median_of_what_those_of_a_call_took(monkeypatch: pytest.MonkeyPatch) -> None:

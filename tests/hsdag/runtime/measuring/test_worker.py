@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -147,13 +148,26 @@ def test_devices_are_listed_and_say_what_they_are_and_compute_in() -> None:
         assert found.default["max_relative"] > 1e-4 > found.single["max_relative"]  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(("for_s", "num"), [(0.0, 4), (600.0, 8)])
-def test_two_devices_run_side_by_side_in_rounds(for_s: float, num: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_has_devices_alone_and_side_by_side_and_whole_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "LEAST_STRETCH_S", 0.0)
-    (own, rounds), (other, own_again) = Worker(WorkerSetup(None)).contention(SPECS, "compute", for_s)
-    assert own == own_again == []
-    assert len(rounds) == len(other) == num
-    assert all(seconds > 0 for pair in (*rounds, *other) for seconds in pair)
+    worker = Worker(WorkerSetup(None))
+    compiled, original = list[str](), worker._requests_beside
+
+    def noted(devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
+        compiled.append(kind)
+        return original(devices, kind)
+
+    monkeypatch.setattr(worker, "_requests_beside", noted)
+    windows = [worker.contention(SPECS[:2], "compute", SPECS[2:]) for _ in range(2)]
+    for found in windows:
+        assert found is not None
+        assert (len(found.alone_s), len(found.wholes_s)) == (2, len(SPECS) - 2)
+        (own, beside), (other, own_again) = found.beside_s
+        assert own == own_again == 0.0 < min(beside, other, *found.alone_s, *found.wholes_s)
+    assert len(compiled) == 1
+    worker.forget_probes()
+    worker.contention(SPECS[:2], "compute", SPECS[2:])
+    assert len(compiled) == 2
 
 
 @pytest.mark.parametrize("names", [ORDER, ORDER[1:]])
@@ -163,9 +177,9 @@ def test_a_probe_runs_on_its_devices_five_times_at_least_and_no_more_often_than_
     monkeypatch.setattr(probes, "median_error_s", len)
     what = Probe(names, "image", 2, 4096, 7, 0.0)
     core = make_core(SPECS)
-    request = probes._request(core, SPECS, what)
+    request = probes.probe_request(core, SPECS, what)
     assert set(request.get_compiled_model().get_property("EXECUTION_DEVICES")) == set(names)
-    found = [probes.probe(core, SPECS, replace(what, runs=runs)) for runs in (7, 3)]
+    found = [probes.probe(request, replace(what, runs=runs)) for runs in (7, 3)]
     assert [(each.error_s, each.tensor_bytes) for each in found] == [(5, 4096), (3, 4096)]
 
 
@@ -210,3 +224,42 @@ def test_the_worker_dies_with_its_parent() -> None:
         worker_pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
     await_until(lambda: not psutil.pid_exists(worker_pid) or psutil.Process(worker_pid).status() == "zombie")
+
+
+def drawing(folder: Path, seed: int, *, has_more: bool) -> Path:
+    """A model with an output that depends on random numbers, and perhaps one that does not."""
+    x = opset13.parameter([4, 8], np.float32, name="x")
+    bounds = opset13.constant(np.float32(0)), opset13.constant(np.float32(1))
+    noise = opset13.random_uniform(opset13.constant(np.array([4, 8])), *bounds, "f32", seed, seed)
+    results = [opset13.result(opset13.add(opset13.sin(x), noise))]
+    results += [opset13.result(opset13.tanh(x))] * has_more
+    path = folder / f"drawing{seed}{has_more}.xml"
+    ov.save_model(ov.Model(results, [x], "drawing"), path)
+    return path
+
+
+@pytest.mark.parametrize("hint", ["f32", "bf16"])
+def test_random_numbers_with_a_seed_are_compared_in_first_inferences_however_many_ran_since(
+    tmp_path: Path, hint: str
+) -> None:
+    """In bf16 other numbers are drawn than in f32, on a CPU that computes in it."""
+    worker = Worker(WorkerSetup(drawing(tmp_path, 3, has_more=False), (CPU, *SPECS)))
+    worker.open("one", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": hint}))
+    worker.run("one", 5, 1.0)
+    worker.open("other", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
+    assert hint == "bf16" or differ(worker, "one", "other") <= 1e-6
+    assert differ(worker, "one", "other") <= 0.02
+
+
+def test_outputs_that_depend_on_random_numbers_without_a_seed_are_left_out(tmp_path: Path) -> None:
+    worker = Worker(WorkerSetup(drawing(tmp_path, 0, has_more=True), (CPU, *SPECS)))
+    for key in ("one", "other"):
+        worker.open(key, Candidate("CPU"))
+    assert differ(worker, "one", "other") <= 1e-6
+    worker = Worker(WorkerSetup(drawing(tmp_path, 0, has_more=False), (CPU, *SPECS)))
+    for key in ("one", "other"):
+        worker.open(key, Candidate("CPU"))
+    with pytest.raises(
+        ExecutionError, match=r"all outputs depend on random numbers, which 'RandomUniform_[0-9]+' draws"
+    ):
+        worker.difference("one", "other")

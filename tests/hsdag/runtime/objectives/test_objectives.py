@@ -38,7 +38,7 @@ def test_objectives_are_found_by_name_and_a_file_in_the_folder_is_a_new_one(
     ("name", "is_steady", "counts_memory", "depends_on_order", "shown"),
     [
         ("latency", False, False, True, "makespan 250 ms"),
-        ("throughput", True, False, False, "period 250 ms"),
+        ("throughput", True, False, False, "throughput 4 inferences/s"),
         ("energy", False, False, False, "energy 250 mJ"),
         ("memory", False, True, True, "peak 2.5e-07 MB"),
         ("latency=1,energy=1", False, False, True, "weighted sum 0.25"),

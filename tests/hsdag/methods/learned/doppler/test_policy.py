@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from hsdag.methods.incumbent import Limits
-from hsdag.methods.learned.doppler import decoding
+from hsdag.methods.learned import decoding
 from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork
-from hsdag.methods.learned.doppler.placer import DualPolicy, log_p_in_turn
+from hsdag.methods.learned.doppler.placer import DualPolicy
 from hsdag.methods.learned.networks import inputs_of, sum_over_path
+from hsdag.methods.learned.order import log_p_in_turn
 from hsdag.methods.learned.policy import Exploring, log_p_of
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.methods.registry import make_placer

@@ -31,8 +31,9 @@ from hsdag.methods.learned.hsdag.network import (
     pool,
 )
 from hsdag.methods.learned.hsdag.placer import GroupPolicy, HsdagPlacer, feature_groups
-from hsdag.methods.learned.networks import standardise
-from hsdag.methods.learned.policy import Exploring, Rollout
+from hsdag.methods.learned.networks import assumed_costs, standardise
+from hsdag.methods.learned.order import log_p_in_turn
+from hsdag.methods.learned.policy import Aim, Exploring, Rollout, clipped, log_p_of
 from hsdag.runtime.problem import units
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -56,20 +57,27 @@ def policy_for(problem: Problem, config: HsdagConfig = SMALL) -> GroupPolicy:
     graph = problem.units.graph
     topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
     network = GroupNetwork(x, topology, problem.supported, config, torch.Generator().manual_seed(3))
-    return GroupPolicy(network, config)
+    return GroupPolicy(network, config, assumed_costs(problem))
 
 
 def drawn(policy: GroupPolicy, count: int = 1, seed: int = 0) -> list[Rollout]:
     return policy.draw(count, Exploring(), torch.Generator().manual_seed(seed))
 
 
-def test_log_probability_of_an_untrained_draw_is_the_closed_form() -> None:
-    policy = policy_for(chain())
-    rollouts = drawn(policy)
-    now, parse = policy.likelihood(rollouts), rollouts[0].record.parse
-    decisions = parse.partition.num_groups + len(parse.nominated)
-    assert now.log_p.sum().item() == pytest.approx(-decisions * math.log(2), rel=1e-5)
-    assert now.entropy.sum().item() == pytest.approx(decisions * math.log(2), rel=1e-5)
+def test_an_untrained_draw_takes_all_devices_and_all_fates_of_edges_to_be_equally_likely() -> None:
+    draw = drawn(policy_for(chain()))[0].record
+    decided = draw.episode.able.any(axis=1)
+    assert decided.sum() == draw.parse.partition.num_groups
+    assert draw.episode.log_p[decided, 1] == pytest.approx(-math.log(2))
+    assert draw.edges.numpy() == pytest.approx(-math.log(2))
+    assert len(draw.edges) == len(draw.parse.nominated)
+
+
+def test_the_units_of_a_group_share_the_device_that_its_first_one_chose() -> None:
+    for rollout in drawn(policy_for(chain()), 5):
+        labels, placement = rollout.record.parse.partition.labels, rollout.plan.placement
+        assert all(len(set(placement[labels == g])) == 1 for g in set(labels))
+        assert len(set(placement)) == 2
 
 
 def trained_a_little(config: HsdagConfig) -> GroupPolicy:
@@ -81,22 +89,77 @@ def trained_a_little(config: HsdagConfig) -> GroupPolicy:
     return policy
 
 
-def test_stored_dropout_masks_give_the_same_log_probabilities_again() -> None:
-    policy = trained_a_little(replace(SMALL, dropout=0.5))
-    rollout = drawn(policy)[0]
-    elsewhere = replace(rollout, record=replace(rollout.record, situation=Situation(None, 12)))
-    again = policy.likelihood([rollout]).log_p
-    assert torch.equal(policy.likelihood([rollout]).log_p, again)
-    assert not torch.equal(policy.likelihood([elsewhere]).log_p, again)
+def expected_loss(policy: GroupPolicy, rollouts: list[Rollout], weights: torch.Tensor, aim: Aim) -> torch.Tensor:
+    """What ``GroupPolicy.loss`` computes, by log-probabilities that torch differentiates, draw by draw."""
+    parts: list[list[torch.Tensor]] = [[], [], []]
+    for rollout, weight in zip(rollouts, weights, strict=True):
+        draw, network = rollout.record, policy.network
+        view = network.view(draw.situation)
+        groups = Groups.of([draw.parse])
+        pooled, edges, of_edges = network.embed(view, groups)
+        order, ready = (torch.from_numpy(each)[None] for each in (draw.episode.order, draw.episode.ready))
+        select = (policy._urgency + network.urgency(view)).double()
+        selected = [each[0] for each in log_p_in_turn(select[order], ready.gather(1, order))]
+        decided = draw.episode.able.any(axis=1)
+        row = groups.distinct[torch.from_numpy(draw.parse.partition.labels[draw.episode.order[decided]])]
+        seen, able, home = (torch.from_numpy(getattr(draw.episode, n)[decided]) for n in ("features", "able", "home"))
+        logits = network.logits(pooled, groups)[row] + (seen * network.weights(pooled)[row][:, None]).sum(dim=2)
+        placed = log_p_of(logits.masked_fill(~able, -torch.inf), home)
+        before = [
+            torch.from_numpy(draw.episode.log_p[:, 0]),
+            torch.from_numpy(draw.episode.log_p[decided, 1]),
+            draw.edges,
+        ]
+        for (log_p, entropy), was in zip((selected, placed, (edges, of_edges)), before, strict=True):
+            gain = clipped(log_p, was, torch.full(log_p.shape, float(weight)), aim.clip)
+            for column, each in zip(parts, (gain, entropy, log_p), strict=True):
+                column.append(each.double())
+    gain, entropy, log_p = (torch.cat(column) for column in parts)
+    return -gain.mean() - aim.entropy * entropy.mean()
 
 
-def test_rollouts_side_by_side_have_the_log_probabilities_of_each_alone() -> None:
-    policy = trained_a_little(replace(SMALL, steps=2))
-    rollouts = drawn(policy, 6)
-    now = policy.likelihood(rollouts)
-    together = torch.zeros(6).index_add(0, now.owner, now.log_p)
-    alone = torch.stack([policy.likelihood([rollout]).log_p.sum() for rollout in rollouts])
-    assert torch.allclose(together, alone, rtol=1e-4)
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, dropout=0.5, steps=2)])
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_the_gradient_is_that_of_the_weighted_log_probabilities_of_all_decisions(
+    config: HsdagConfig, clip: float | None
+) -> None:
+    policy = trained_a_little(config)
+    rollouts = policy.draw(6, Exploring(0.3, 1.5), torch.Generator().manual_seed(0))
+    weights, aim = torch.linspace(-1.0, 2.0, 6), Aim(clip, 0.1, 1.0)
+    found = {}
+    for name, loss in (("own", policy.loss), ("expected", lambda *of: expected_loss(policy, *of))):
+        policy.network.zero_grad()
+        loss(rollouts, weights, aim).backward()  # type: ignore[no-untyped-call]
+        found[name] = torch.cat([p.grad.flatten() for p in policy.network.parameters() if p.grad is not None])
+    torch.testing.assert_close(found["own"], found["expected"], rtol=1e-3, atol=1e-6)
+    assert found["own"].abs().max() > 1e-3
+
+
+def test_draws_have_the_probability_that_the_network_gives_them() -> None:
+    """A narrow range of importance weights then cuts nothing off."""
+    policy = trained_a_little(SMALL)
+    for exploring, is_alike in ((Exploring(), True), (Exploring(heat=2.0), False)):
+        rollouts = policy.draw(4, exploring, torch.Generator().manual_seed(0))
+        slopes = []
+        for clip in (None, 1e-3):
+            policy.network.zero_grad()
+            policy.loss(rollouts, torch.tensor([1.0, 2.0, -1.0, 3.0]), Aim(clip, 0.0, 1.0)).backward()  # type: ignore[no-untyped-call]
+            slopes.append(torch.cat([p.grad.flatten() for p in policy.network.parameters() if p.grad is not None]))
+        assert torch.allclose(slopes[0], slopes[1], rtol=1e-2, atol=1e-5) == is_alike
+
+
+def test_a_policy_that_stagnates_gives_way_to_another() -> None:
+    problem, inner = problem_of(0)
+    placer = HsdagPlacer(replace(SMALLER, stagnation=3, updates=40))
+    drawn_by = set()
+
+    class Noting(Measured):
+        def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+            drawn_by.add(id(placer.trainer))
+            return super().evaluate(plans)
+
+    placer.search(problem, Noting(inner, 400), Limits(seed=1))
+    assert len(drawn_by) > 1
 
 
 def test_dropout_drops_the_asked_share_and_keeps_the_mean() -> None:

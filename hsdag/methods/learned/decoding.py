@@ -15,11 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import bare, inlined
+from hsdag.methods.learned.policy import MOST_CHANGE, RATIO_LIMIT
 from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, look, offer, permit
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import Tables, lengths_of
+from hsdag.runtime.simulator.simulation import simulate
 
 Float32Array = NDArray[np.float32]
 A = TypeVar("A", torch.Tensor, Float32Array)
@@ -35,8 +39,15 @@ class Scores(NamedTuple, Generic[A]):
     inner_bias: A  # [H]
     outer: A  # [H, K]
     out: A  # [K]
-    direct: A  # [F] what the features of a device add to its logit by themselves
-    own: A  # [N, D] what is added to the logit of an op on a device
+    direct: A  # [R, F] what the features of a device add to its logit by themselves
+    own: A  # [R, D] what is added to the logit of a device
+
+
+class Sharing(NamedTuple):
+    """Which ops share a device in each episode, and the row of ``Scores`` that each op has."""
+
+    row: IntArray  # [B, N]
+    group: IntArray  # [B, N] 0 to N - 1; where the device of a group is full, the rest of it goes elsewhere
 
 
 class Rules(NamedTuple):
@@ -106,10 +117,11 @@ class Decoder(NamedTuple):
     taken: Float32Array  # [D, K] contributions of the ops on a device
     hidden: Float32Array  # [H]
     total: Float32Array  # [K]
+    home: IntArray  # [N] of a group, -1 before its first op is placed
 
 
 @bare
-def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes) -> None:
+def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes, shared: Sharing) -> None:
     """Decode an episode for each row of ``random`` [B, N, 2], numbers in [0, 1), into ``found``.
 
     Where it ``is_forced``, the order and the devices are followed that are there.
@@ -122,9 +134,13 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
             v = _select(c, found, b, step, count, total, -1.0 if is_forced else random[b, step, 0])
             count -= 1
             _look(c, v)
-            permit(c.t, c.w, v, 1.0, found.able[b, step])
-            _describe(c, v, found.features[b, step])
-            home = _place(c, v, found, b, step, -1.0 if is_forced else random[b, step, 1])
+            home = c.home[shared.group[b, v]]
+            if home < 0 or c.w.memory[home] > 1.0:
+                permit(c.t, c.w, v, 1.0, found.able[b, step])
+                _describe(c, v, found.features[b, step])
+                home = _place(c, v, shared.row[b, v], found, b, step, -1.0 if is_forced else random[b, step, 1])
+                c.home[shared.group[b, v]] = home
+            found.home[b, step] = home
             assign_and_free(c.t, c.state, c.w, v, home, max(c.state.free_s[home], c.w.ready_s[v, home]))
             c.num_placed[home] += 1
             for k in range(len(c.total)):
@@ -139,6 +155,7 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
 def _begin(c: Decoder) -> int:
     """Clear what an episode is decoded in; ops without inputs are the first candidates, which are counted."""
     c.taken[:] = 0.0
+    c.home[:] = -1
     c.state.free_s[:] = c.state.held_bytes[:] = c.w.work_s[:] = 0.0
     c.num_placed[:] = count = 0
     for v in range(len(c.chance)):
@@ -238,7 +255,7 @@ def _describe(c: Decoder, v: int, x: Float32Array) -> None:
 
 
 @inlined
-def _place(c: Decoder, v: int, found: Episodes, b: int, step: int, random: float) -> int:
+def _place(c: Decoder, v: int, row: int, found: Episodes, b: int, step: int, random: float) -> int:
     """Choose v's device, the one that is there where ``random`` is negative; record its log-probability."""
     able, x = found.able[b, step], found.features[b, step]
     num_able, total, highest = 0, 0.0, -np.inf
@@ -246,7 +263,7 @@ def _place(c: Decoder, v: int, found: Episodes, b: int, step: int, random: float
     for d in range(len(able)):
         if able[d]:
             num_able += 1
-            c.logit[d] = _logit(c, v, d, x[d])
+            c.logit[d] = _logit(c, v, row, d, x[d])
             highest = max(highest, c.logit[d])
     for d in range(len(able)):
         c.weight[d] = np.exp((c.logit[d] - highest) / c.rules.heat[1]) if able[d] else 0.0
@@ -259,12 +276,11 @@ def _place(c: Decoder, v: int, found: Episodes, b: int, step: int, random: float
             home = d
             left -= p
     found.log_p[b, step, 1] = np.log(scale * c.weight[home] + share)
-    found.home[b, step] = home
     return home
 
 
 @inlined
-def _logit(c: Decoder, v: int, d: int, x: Float32Array) -> float:
+def _logit(c: Decoder, v: int, row: int, d: int, x: Float32Array) -> float:
     """LeakyReLU of the sum of all contributions, times the last layer (eq. 6 and 7)."""
     s = c.s
     scale = np.float32(1.0 / max(c.num_placed[d], 1) if c.rules.is_mean else 1.0)
@@ -279,12 +295,18 @@ def _logit(c: Decoder, v: int, d: int, x: Float32Array) -> float:
         if c.hidden[h] > 0.0:
             for k in range(len(c.total)):
                 c.total[k] += c.hidden[h] * s.outer[h, k]
-    logit = np.float64(s.own[v, d])
+    logit = np.float64(s.own[row, d])
     for k in range(len(c.total)):
         logit += s.out[k] * (c.total[k] if c.total[k] > 0.0 else np.float32(SLOPE) * c.total[k])
     for f in range(len(x)):
-        logit += s.direct[f] * x[f]
+        logit += s.direct[row, f] * x[f]
     return logit
+
+
+def order_of(costs: ScheduleProblem, plan: Plan) -> IntArray:
+    """[N] ops in the order in which they start in a plan, which is topological."""
+    run = simulate(costs, plan.placement, priority=plan.priority)
+    return np.lexsort((inverse_of(costs.topological_order), run.start_s))
 
 
 def decode(
@@ -293,6 +315,7 @@ def decode(
     rules: Rules,
     random: FloatArray,
     forced: tuple[IntArray, IntArray] | None = None,
+    shared: Sharing | None = None,
 ) -> Episodes:
     """[B] episodes on all cores the process may use, each by its numbers ``random`` [B, N, 2] in [0, 1).
 
@@ -302,6 +325,7 @@ def decode(
     num = len(random)
     num_features, h = scores.inner.shape
     order, home = forced or (np.zeros((num, n)), np.zeros((num, n)))
+    alike = shared or Sharing(*(np.broadcast_to(np.arange(n), (num, n)).copy() for _ in range(2)))
     found = Episodes(
         order=order.astype(np.int64),
         home=home.astype(np.int64),
@@ -329,8 +353,151 @@ def decode(
             taken=np.zeros((d, len(scores.out)), np.float32),
             hidden=np.zeros(h, np.float32),
             total=np.zeros(len(scores.out), np.float32),
+            home=np.zeros(n, np.int64),
         )
-        decode_many(decoder, random[part], forced is not None, Episodes._make(column[part] for column in found))
+        episodes = Episodes._make(column[part] for column in found)
+        decode_many(decoder, random[part], forced is not None, episodes, Sharing._make(each[part] for each in alike))
 
     in_parts(run, num, min(usable_cpus(), num // 4))
     return found
+
+
+class Slopes(NamedTuple):
+    """The gradient of weighted log-probabilities and entropies with respect to the tables of ``Scores``."""
+
+    select: FloatArray  # [N]
+    own: FloatArray  # [R, D]
+    direct: FloatArray  # [R, F]
+
+
+class Ascent(NamedTuple):
+    """What the gradient is taken of: weights of episodes and of entropy, and the range of importance weights."""
+
+    weight: FloatArray  # [B] of the log-probabilities of all decisions of an episode
+    entropy: float
+    clip: float  # importance weights beyond 1 plus or minus this count no further; infinite where all are 1
+    learns_order: bool
+
+
+@bare
+def climb_many(
+    s: Scores[Float32Array],
+    a: Ascent,
+    found: Episodes,
+    row: IntArray,
+    slopes: Slopes,
+    p: FloatArray,
+    chance: FloatArray,
+    waiting: IntArray,
+    following: IntArray,
+    candidate: IntArray,
+) -> None:
+    """Add the gradient of all episodes to ``slopes``; the rest is room: ``p`` [D], and [N] each."""
+    most = -np.inf
+    for v in range(len(chance)):
+        most = max(most, s.select[v])
+    for v in range(len(chance)):
+        chance[v] = np.exp(s.select[v] - most)
+    for b in range(len(a.weight)):
+        if a.learns_order:
+            _climb_order(s, a, found, b, most, slopes, chance, waiting, following, candidate)
+        for step in range(len(chance)):
+            if found.able[b, step].any():
+                _climb_device(s, a, found, b, step, row[b, found.order[b, step]], slopes, p)
+
+
+@inlined
+def _climb_order(
+    s: Scores[Float32Array],
+    a: Ascent,
+    found: Episodes,
+    b: int,
+    most: float,
+    slopes: Slopes,
+    chance: FloatArray,
+    waiting: IntArray,
+    following: IntArray,
+    candidate: IntArray,
+) -> None:
+    """The part of the steps of episode b that select ops."""
+    num, count = len(chance), 0
+    waiting[:] = -1
+    for v in range(num):  # of every step, a list of the ops that become candidates
+        following[v] = waiting[found.ready[b, v]]
+        waiting[found.ready[b, v]] = v
+    for step in range(num):
+        u = waiting[step]
+        while u >= 0:
+            candidate[count] = u
+            count += 1
+            u = following[u]
+        total, lost = 0.0, 0.0
+        for i in range(count):
+            total += chance[candidate[i]]
+            lost += chance[candidate[i]] * (s.select[candidate[i]] - most)
+        v, log_total = found.order[b, step], np.log(total)
+        weight = _pulled(a, b, s.select[v] - most - log_total, found.log_p[b, step, 0])
+        entropy = log_total - lost / total
+        slopes.select[v] += weight
+        at = 0
+        for i in range(count):
+            u = candidate[i]
+            q = chance[u] / total
+            slopes.select[u] -= q * (weight + a.entropy * (s.select[u] - most - log_total + entropy))
+            if u == v:
+                at = i
+        count -= 1
+        candidate[at] = candidate[count]
+
+
+@inlined
+def _climb_device(
+    s: Scores[Float32Array], a: Ascent, found: Episodes, b: int, step: int, row: int, slopes: Slopes, p: FloatArray
+) -> None:
+    """The part of a step of episode b that places an op."""
+    able, x, home = found.able[b, step], found.features[b, step], found.home[b, step]
+    highest = -np.inf
+    for d in range(len(p)):
+        if able[d]:
+            p[d] = s.own[row, d]
+            for f in range(x.shape[1]):
+                p[d] += s.direct[row, f] * x[d, f]
+            highest = max(highest, p[d])
+    total = 0.0
+    for d in range(len(p)):
+        if able[d]:
+            total += np.exp(p[d] - highest)
+    entropy = 0.0
+    for d in range(len(p)):
+        if able[d]:
+            p[d] -= highest + np.log(total)
+            entropy -= np.exp(p[d]) * p[d]
+    weight = _pulled(a, b, p[home], found.log_p[b, step, 1])
+    for d in range(len(p)):
+        if able[d]:
+            q = np.exp(p[d])
+            slope = weight * ((d == home) - q) - a.entropy * q * (p[d] + entropy)
+            slopes.own[row, d] += slope
+            for f in range(x.shape[1]):
+                slopes.direct[row, f] += slope * x[d, f]
+
+
+@inlined
+def _pulled(a: Ascent, b: int, log_p: float, drawn: float) -> float:
+    """The weight of a decision: that of its episode times its importance weight, nothing where that is clipped."""
+    weight: float = a.weight[b]
+    if a.clip < np.inf:
+        ratio = np.exp(min(max(log_p - drawn, -MOST_CHANGE), MOST_CHANGE))
+        is_beyond = ratio > 1.0 + a.clip if weight > 0.0 else ratio < 1.0 - a.clip or ratio > RATIO_LIMIT
+        weight = 0.0 if is_beyond or abs(log_p - drawn) > MOST_CHANGE else weight * ratio
+    return weight
+
+
+def climb(scores: Scores[Float32Array], ascent: Ascent, found: Episodes, row: IntArray) -> Slopes:
+    """The gradient of B episodes, whose ops have the rows ``row`` [B, N]."""
+    n = len(scores.select)
+    slopes = Slopes(np.zeros(n), np.zeros(scores.own.shape), np.zeros(scores.direct.shape))
+    waiting, following, candidate = (np.zeros(n, np.int64) for _ in range(3))
+    p, chance = np.zeros(scores.own.shape[1]), np.zeros(n)
+    climb_many(scores, ascent, found, row, slopes, p, chance, waiting, following, candidate)
+    return slopes

@@ -1,0 +1,84 @@
+"""Language models as OpenVINO GenAI runs them: a folder with tokenizer and configuration beside the network."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TypeGuard
+
+import numpy as np
+import openvino as ov
+from openvino import opset13
+
+from hsdag.ir.errors import OutputError
+from hsdag.ir.graph.reader import NETWORKS
+
+CONFIGURATION = "config.json"
+
+LLM, VLM, WHISPER = "LLMPipeline", "VLMPipeline", "WhisperPipeline"
+PIPELINES = dict(zip(NETWORKS, (LLM, VLM, WHISPER), strict=True))
+"""By the network of a folder that is placed: the class of OpenVINO GenAI that runs the folder."""
+
+NO_EXTENSIONS = f"{WHISPER} takes no extension library (2026.4.1), so that HETERO chooses the devices itself"
+
+PASSED = frozenset({"Add", "Convert", "Divide", "Multiply", "Tanh", "Transpose"})
+"""Types of ops between the last MatMul and the logits."""
+
+
+def is_in_folder(path: Path | None) -> TypeGuard[Path]:
+    """Whether the path is that of a network in a folder that OpenVINO GenAI takes."""
+    return path is not None and path.name in NETWORKS and (path.parent / CONFIGURATION).is_file()
+
+
+def pipeline_of(model: ov.Model, name: str) -> str:
+    """Return the class of OpenVINO GenAI that runs the network in a file, "" for a network that does not generate."""
+    gives_logits = any("logits" in port.get_names() for port in model.outputs)
+    return PIPELINES.get(name, "") if gives_logits and model.get_sinks() else ""
+
+
+def for_genai(model: ov.Model, kept: str) -> None:
+    """Have a placed network that generates give the logits of the last token alone, of which ops GenAI then adds none.
+
+    It adds them where a MatMul, or what may follow one, is read by the Result; here a Convert is, which plugins take
+    away. ``kept`` is the key of an op's rt_info that holds its device.
+    """
+    matmul = _last_matmul(model)
+    if matmul is None:
+        return
+    hidden, home = matmul.input_value(0), matmul.get_rt_info()[kept].astype(str)
+    axis = hidden.get_partial_shape().rank.get_length() - 2
+    numbers = [opset13.constant(np.asarray([value])) for value in (-1, np.iinfo(np.int64).max, 1, axis)]
+    last = opset13.slice(hidden, *numbers, name="hsdag/last-token")
+    matmul.input(0).replace_source_output(last.output(0))
+    result = _logits(model)
+    source = result.input_value(0)
+    same = opset13.convert(source, source.get_element_type(), name="hsdag/logits")
+    result.input(0).replace_source_output(same.output(0))
+    same.output(0).get_tensor().set_names(source.get_tensor().get_names())
+    source.get_tensor().set_names(set())
+    for node in (*numbers, last, same):
+        node.get_rt_info()[kept] = home
+    model.validate_nodes_and_infer_types()
+
+
+def copy_folder(source: Path, folder: Path, written: set[str]) -> None:
+    """Copy what lies in the folder of a language model beside the network. Raises OutputError where that fails."""
+    try:
+        for path in sorted(source.iterdir()):
+            if path.is_file() and path.name not in written:
+                shutil.copyfile(path, folder / path.name)
+    except OSError as error:
+        raise OutputError(f"{error.filename} cannot be copied: {error.strerror or error}") from error
+
+
+def _logits(model: ov.Model) -> ov.Node:
+    return next(port.get_node() for port in model.outputs if "logits" in port.get_names())
+
+
+def _last_matmul(model: ov.Model) -> ov.Node | None:
+    """The MatMul that gives the logits, None where something else does."""
+    node = _logits(model).input_value(0).get_node()
+    while node.get_type_name() in PASSED:
+        values = [value.get_node() for value in node.input_values()]
+        node = next((each for each in values if each.get_type_name() != "Constant"), values[0])
+    return node if node.get_type_name() == "MatMul" else None

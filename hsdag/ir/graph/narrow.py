@@ -1,0 +1,29 @@
+"""Convolutions that the CPU plugin computes wrongly in bf16, written so that it does not.
+
+One that steps over its image and whose output is one column wide gives other numbers there on processors with AMX
+(2026.4.1). Two columns are right, of which one is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import openvino as ov
+from openvino import opset13
+
+
+def widen_columns(nodes: Iterable[ov.Node]) -> None:
+    """Have convolutions with steps compute a second column where they would compute one."""
+    for node in nodes:
+        shape = node.get_output_partial_shape(0) if node.get_type_name() == "Convolution" else ov.PartialShape([])
+        if len(shape) != 4 or shape[3] != 1 or (given := node.get_attributes())["strides"][1] == 1:
+            continue
+        (height, width), strides = given["pads_end"], given["strides"]
+        wide = opset13.convolution(
+            *node.input_values(), strides, given["pads_begin"], [height, width + strides[1]], given["dilations"]
+        )
+        column = [opset13.constant([k]) for k in (0, 1, 1, 3)]
+        narrow = opset13.slice(wide, *column)
+        narrow.set_friendly_name(node.get_friendly_name())
+        for reader in node.output(0).get_target_inputs():
+            reader.replace_source_output(narrow.output(0))

@@ -1,0 +1,240 @@
+"""Settings of a device that are worth trying on a model, by what its plugin says that it supports.
+
+A setting is a few of OpenVINO's properties with their values as text. Settings come in stages: of each stage the best
+is kept, and the next stage is tried on top of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import openvino as ov
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.machine.devices import PRECISION
+
+Setting: TypeAlias = dict[str, str]
+"""Values by property."""
+
+THREADS, STREAMS, PINNING = "INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING"
+HYPER_THREADING, CORE_TYPE = "ENABLE_HYPER_THREADING", "SCHEDULING_CORE_TYPE"
+CACHE, GROUP = "KV_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+HINT = "PERFORMANCE_HINT"
+REQUESTS = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
+
+TOLD = (HINT, PRECISION, THREADS, STREAMS, PINNING, HYPER_THREADING, CORE_TYPE, CACHE, GROUP, REQUESTS)
+"""What a compiled model is asked about its settings."""
+
+OF_NUMBERS = {PRECISION, CACHE, GROUP}
+"""Properties that change what is computed; the others change only how."""
+
+PRECISIONS = {"FP16": "f16", "BF16": "bf16"}
+"""Names of precisions below single as devices list their capabilities, and as INFERENCE_PRECISION_HINT takes them."""
+
+HELD = {"f32": ("f16", "bf16", "u8", "i8", "u4", "i4"), "f16": ("u8", "i8", "u4", "i4")}
+"""Precisions whose values another one holds all of: taking it raises the precision."""
+
+LARGER_GROUPS = (64, 128)
+"""Values that share a scale where numbers are quantised while the model runs, beside the plugin's own 32."""
+
+QUEUES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("GPU_QUEUE_THROTTLE", ("LOW", "HIGH")),
+    ("GPU_QUEUE_PRIORITY", ("HIGH", "LOW")),
+    ("MODEL_PRIORITY", ("HIGH",)),
+    ("NPU_TURBO", ("YES",)),
+)
+"""Properties of GPUs and NPUs that say how work is queued, and values beside the default."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a plugin lets one set, what the device can compute in, and what it takes by default for a model.
+
+    ``default`` are values by property, as a compiled model tells them, and ``streams`` the most that there may be.
+    """
+
+    settable: frozenset[str]
+    capabilities: frozenset[str]
+    default: Mapping[str, str] = field(default_factory=dict)
+    streams: int = 1
+
+    @staticmethod
+    def of(core: Any, name: str, compiled: Any) -> Offer:
+        """That of a device, by OpenVINO's name, and of a model that was compiled for it under default settings."""
+        supported = core.get_property(name, "SUPPORTED_PROPERTIES")
+        told = compiled.get_property("SUPPORTED_PROPERTIES")
+        streams = core.get_property(name, "RANGE_FOR_STREAMS")[1] if "RANGE_FOR_STREAMS" in supported else 1
+        return Offer(
+            frozenset(str(key) for key, access in supported.items() if access == "RW"),
+            frozenset(str(each) for each in core.get_property(name, "OPTIMIZATION_CAPABILITIES")),
+            {key: as_text(compiled.get_property(key)) for key in TOLD if key in told},
+            int(streams),
+        )
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What settings are for.
+
+    ``is_steady`` is for throughput; ``lowers`` allows less precision than the plugin takes by default; the model may
+    keep state in a cache and have compressed weights; ``is_part`` is for a share of a device, whose threads are given.
+    Streams are for a device that runs whole models: parts of one run one at a time, on all threads.
+    """
+
+    is_steady: bool = False
+    has_streams: bool = True
+    lowers: bool = False
+    has_state: bool = False
+    is_compressed: bool = False
+    is_part: bool = False
+
+
+@dataclass(frozen=True)
+class Processors:
+    """Logical processors and physical cores that there are; ``is_hybrid`` where cores are of two kinds."""
+
+    logical: int
+    physical: int
+    is_hybrid: bool = False
+
+
+def as_text(value: Any) -> str:
+    """The value of a property as OpenVINO reads it from text."""
+    if isinstance(value, ov.Type):
+        return str(value.get_type_name())
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    return str(value).rpartition(".")[2]
+
+
+def raises(setting: Mapping[str, str], default: Mapping[str, str]) -> bool:
+    """Whether every property of a setting that changes what is computed makes that more precise."""
+    for key in OF_NUMBERS & setting.keys():
+        own = default.get(key, "")
+        if key == GROUP:
+            if own == "0" or setting[key] != "0":
+                return False
+        elif own not in HELD.get(setting[key], ()):
+            return False
+    return True
+
+
+def stages(spec: DeviceSpec, offer: Offer, purpose: Purpose, processors: Processors) -> tuple[tuple[Setting, ...], ...]:
+    """Settings to try, stage by stage, the most promising first; what the user has set for the device stays.
+
+    Settings with less precision than the default are left out unless the purpose allows them.
+    """
+    found = []
+    for stage in _all_stages(offer, purpose, processors):
+        kept = tuple(
+            setting
+            for setting in stage
+            if setting.keys() <= offer.settable
+            and not setting.keys() & spec.properties.keys()
+            and any(offer.default.get(key) != value for key, value in setting.items())
+            and (purpose.lowers or raises(setting, offer.default))
+        )
+        if kept:
+            found.append(kept)
+    return tuple(found)
+
+
+def _all_stages(offer: Offer, purpose: Purpose, processors: Processors) -> Iterator[Sequence[Setting]]:
+    precisions = [
+        {PRECISION: each} for each in ("f32", *(PRECISIONS[c] for c in PRECISIONS if c in offer.capabilities))
+    ]
+    is_cpu = THREADS in offer.settable
+    if is_cpu:
+        yield precisions
+    if purpose.has_state:
+        yield [{CACHE: each} for each in ("f16", "f32", "u8", "u4")]
+    if purpose.is_compressed:
+        yield [{GROUP: str(size)} for size in (0, *LARGER_GROUPS)]
+    if not purpose.is_part and purpose.is_steady and purpose.has_streams:
+        yield [{STREAMS: str(num)} for num in _halves_of(2 * offer.streams)]
+    if not purpose.is_part and is_cpu:
+        yield _threads(offer, purpose, processors)
+        yield [{PINNING: "NO" if offer.default.get(PINNING) == "YES" else "YES"}]
+    for key, values in () if purpose.is_part else QUEUES:
+        yield [{key: value} for value in values]
+    if not is_cpu:  # where compiling for another precision takes long
+        yield precisions
+
+
+def _threads(offer: Offer, purpose: Purpose, processors: Processors) -> list[Setting]:
+    """Fewer threads, all of them, and cores of one kind."""
+    own = int(offer.default.get(THREADS, processors.physical))
+    found: list[Setting] = []
+    if processors.is_hybrid:
+        found += [{CORE_TYPE: "PCORE_ONLY"}, {CORE_TYPE: "ANY_CORE"}]
+    if processors.logical > processors.physical:
+        found += [{HYPER_THREADING: "YES", THREADS: str(processors.logical)}]
+        found += [{HYPER_THREADING: "NO", THREADS: str(processors.physical)}]
+    fewer = [{THREADS: str(num)} for num in _halves_of(own)]
+    return found + (fewer[:1] if purpose.is_steady else fewer)
+
+
+def _halves_of(number: int) -> list[int]:
+    """Half of a number, half of that and so on, down to 1."""
+    found = []
+    while number > 1:
+        number //= 2
+        found.append(number)
+    return found
+
+
+FLAGS = {
+    PRECISION: "-infer_precision",
+    THREADS: "-nthreads",
+    STREAMS: "-nstreams",
+    PINNING: "-pin",
+}
+"""Options of benchmark_app for properties."""
+
+_NAMES = {
+    PRECISION: "in {}",
+    THREADS: "with {} threads",
+    STREAMS: "with {} streams",
+    CACHE: "with its cache in {}",
+    GROUP: "quantising groups of {} values",
+}
+_TOGETHER = {
+    (PINNING, "NO"): "with threads that are not bound to cores",
+    (PINNING, "YES"): "with threads that are bound to cores",
+    (HYPER_THREADING, "YES"): "with hyper-threading",
+    (HYPER_THREADING, "NO"): "without hyper-threading",
+    (CORE_TYPE, "PCORE_ONLY"): "on performance cores",
+    (CORE_TYPE, "ANY_CORE"): "on all kinds of cores",
+    (GROUP, "0"): "without dynamic quantisation",
+    (THREADS, "1"): "with 1 thread",
+    (STREAMS, "1"): "with 1 stream",
+}
+
+
+def in_words(setting: Mapping[str, str], default: Mapping[str, str]) -> str:
+    """A setting in words, with what the plugin takes by default where that is a number or a type."""
+    words = []
+    for key, value in setting.items():
+        own = default.get(key, "")
+        said = _TOGETHER.get((key, value)) or _NAMES.get(key, f"with {key}={{}}").format(value)
+        words.append(f"{said} instead of {own}" if own and key in _NAMES and (key, value) != (GROUP, "0") else said)
+    return " and ".join(words)
+
+
+def in_benchmark_app(device: str, setting: Mapping[str, str], requests: int | None = None) -> str:
+    """The command of OpenVINO's benchmark_app that sets the same; what it has no option for goes into a file.
+
+    So many ``requests`` are in flight, where that is not None.
+    """
+    in_flight = "" if requests is None else f" -nireq {requests}"
+    others = {key: value for key, value in setting.items() if key != HINT}
+    if others.keys() <= FLAGS.keys():
+        flags = "".join(f" {FLAGS[key]} {value}" for key, value in others.items())
+        is_fine = bool(others.keys() - {PRECISION})  # which it takes without a hint alone
+        hint = "none" if is_fine else setting.get(HINT, "latency").lower()
+        return f"benchmark_app -d {device} -hint {hint}{flags}{in_flight}"
+    file = json.dumps({device: dict(setting)})
+    return f"benchmark_app -d {device}{in_flight} -load_config FILE with {file} in the file"

@@ -1,0 +1,109 @@
+"""The race for the settings of a device: stage by stage, in short common rounds, in which losers are soon left out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hsdag.runtime.machine.settings import Setting
+from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio
+
+WORTH = 1.01
+"""Times as fast as the best so far: a setting that gains less is not worth deviating from the default."""
+
+LEAST_ROUNDS = 3
+"""Rounds below which no setting is preferred, however clear they seem."""
+
+PROTOCOL = Protocol(turn_s=0.05, hopeless=0.95)
+"""A loser is left out after three rounds in which it was at most 0.95 times as fast as the best one."""
+
+OPEN = 1.05
+"""Times as fast as the best so far: a setting that could be faster than this, and was not preferred, is not decided."""
+
+CompareSettings = Callable[[Mapping[str, Setting], float], Comparison]
+"""Measures settings by name, the incumbent first, within so many seconds."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A setting that was raced, on top of those that had won: how many times faster than these, or why it failed."""
+
+    setting: Setting
+    ratio: Ratio | None
+    failure: str | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is known to be faster, or not to be much faster."""
+        return self.ratio is None or is_preferred(self.ratio) or self.ratio.high < OPEN
+
+
+@dataclass(frozen=True)
+class Raced:
+    """What a race found: the best setting, empty for the default, and all that were tried.
+
+    It is decided where all had a turn and no doubt is left about one.
+    """
+
+    setting: Setting
+    tried: tuple[Tried, ...]
+    is_decided: bool
+
+
+def race(
+    stages: Sequence[Sequence[Setting]],
+    compare_settings: CompareSettings,
+    limit_s: float,
+    clock: Clock = time.perf_counter,
+    *,
+    least_s: float = 0.0,
+) -> Raced:
+    """Find the fastest setting within ``limit_s`` seconds; stages share what is left of them equally.
+
+    A stage takes ``least_s`` seconds at least.
+
+    A setting takes the place of the incumbent, at first the default, where its interval lies above 1; all of a stage
+    hold together. Stages for which no time is left are not raced.
+    """
+    begin_s = clock()
+    best: Setting = {}
+    tried: list[Tried] = []
+    for number, stage in enumerate(stages):
+        left_s = limit_s - (clock() - begin_s)
+        if left_s <= least_s:
+            return Raced(best, tuple(tried), is_decided=False)
+        names = {named(setting): setting for setting in stage}
+        settings = {named(best): best, **{name: {**best, **each} for name, each in names.items()}}
+        found = compare_settings(settings, max(left_s / (len(stages) - number), least_s))
+        winner, of_stage = winner_of(found, named(best), names)
+        tried += of_stage
+        best = settings[winner]
+    is_decided = len(tried) == sum(map(len, stages)) and all(each.is_decided for each in tried)
+    return Raced(best, tuple(tried), is_decided)
+
+
+def named(setting: Mapping[str, str]) -> str:
+    """A setting as a name."""
+    return ";".join(f"{key}={value}" for key, value in setting.items()) or "default"
+
+
+def winner_of(found: Comparison, incumbent: str, others: Mapping[str, Setting]) -> tuple[str, tuple[Tried, ...]]:
+    """The setting to go on with, by its name: the incumbent unless another one is faster; and what was tried.
+
+    Where the incumbent failed, it is the fastest of the others, or still the incumbent if all failed.
+    """
+    ran = [name for name in others if name in found.samples]
+    if incumbent not in found.samples:
+        failed = tuple(Tried(others[n], None, why) for n, why in found.failures.items() if n in others)
+        return (found.fastest(ran) if ran else incumbent), (*failed, *(Tried(others[n], None) for n in ran))
+    ratios = {name: found.ratio(name, incumbent, len(ran)) for name in ran}
+    tried = [Tried(others[name], ratio) for name, ratio in ratios.items()]
+    tried += [Tried(others[name], None, why) for name, why in found.failures.items() if name in others]
+    faster = [name for name, ratio in ratios.items() if is_preferred(ratio)]
+    return max(faster, key=lambda name: ratios[name].value, default=incumbent), tuple(tried)
+
+
+def is_preferred(ratio: Ratio) -> bool:
+    """Whether a setting that is so many times faster takes the place of the incumbent."""
+    return ratio.num_rounds >= LEAST_ROUNDS and ratio.low > 1.0 and ratio.value >= WORTH
