@@ -261,8 +261,7 @@ def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, 
     assert np.isfinite(placement.latency.median_s)
 
 
-HYBRID = ["--reward", "hybrid", "--method", "hsdag", "--budget", "30s", "--set", "updates=20"]
-"""A short budget, since what a profile may take grows with it."""
+HYBRID = ["--reward", "hybrid", "--method", "hsdag", "--set", "updates=20"]
 
 
 @pytest.mark.slow
@@ -273,7 +272,7 @@ def test_a_killed_search_is_resumed_without_losing_what_it_measured_and_simulate
     out, run = tmp_path / "out.json", tmp_path / "out.run"
     enough = 1 if words else 4  # a busy machine may simulate few plans that are better than all before
     with subprocess.Popen(place_command(tiny_resnet, out, *words), stderr=subprocess.DEVNULL) as process:
-        await_until(lambda: num_lines(run / file) >= enough)
+        await_until(lambda: num_lines(run / file) >= enough or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
     assert not out.exists()
     paths = [path for path in (run / "events.jsonl", run / "candidates.jsonl") if path.exists()]
@@ -281,7 +280,7 @@ def test_a_killed_search_is_resumed_without_losing_what_it_measured_and_simulate
     most = len(before[0]) + 3
     given = PlaceOptions(partition_cpu=2, reward="measured", budget_s=BUDGET_S, max_evaluations=most, protocol=QUICK)
     if words:
-        given = replace(given, reward="hybrid", method="hsdag", changes={"updates": "20"}, budget_s=30.0)
+        given = replace(given, reward="hybrid", method="hsdag", changes={"updates": "20"})
     resumed = run_place(tiny_resnet, given, run_folder=run, resume=True)
     after = [path.read_text().splitlines() for path in paths]
     assert [lines[: len(old)] for lines, old in zip(after, before, strict=True)] == before
