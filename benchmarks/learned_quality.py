@@ -9,8 +9,8 @@ finds in --seconds without the policy, as geometric means with 95% intervals (bo
   draws in a second, and the same decoder with --seeds sets of weights drawn at random (bar: 10% worse than the policy),
   and of zeros, after one round of schedules, four, and as many as take a second;
 - auto: 3 s with the policy over 10 s without (bar: 1);
-- alone: the five learned methods after --alone CPU seconds on DOPPLER's workloads, over annealing of as many, and the
-  same with a learning rate of 0 over them (bars: ALONE), with --seeds seeds;
+- alone: the five learned methods after --alone CPU seconds, over annealing of as many, and the same with a learning
+  rate of 0 over them (bars: ALONE), with --seeds seeds, on the workloads of DOPPLER and --drawn graphs of six families;
 - beam: ``beam`` and ``auto`` after --seconds CPU seconds over windows alone, on --each graphs of 10,000 ops of either
   family of ``deep_quality``.
 
@@ -53,6 +53,8 @@ TRAINED, OTHERS = ("random-wired", "transformer", "chain", "nmt", "llama"), ("en
 BLOCKS = (2, 4, 8)
 DECODING_S, BAR_UNTRAINED, BAR_AUTO = 1.0, 1.10, 1.0
 BARS = {"families trained on": 1.12, "others": 1.25}
+FAMILIES = ("random-wired", "transformer", "chain", "nmt", "enas", "ptb")
+"""Of the drawn graphs on which methods are judged alone."""
 ALONE = {"hsdag": (1.05, 1.25), "doppler": (1.02, 1.05), "placeto": (1.25, 1.0), "gdp": (1.25, 1.0), "rnn": (1.25, 1.0)}
 """Of a learned method: at most so many times annealing's value, at least so many times its own without learning."""
 DRAWN = {"drawn weights": 1.0, "zero weights": 0.0}
@@ -120,18 +122,29 @@ def measured(name: str, problem: ScheduleProblem, given: Namespace, policies: di
     return {"name": name, "is_trained": name.split()[0] in TRAINED, "ops": problem.num_ops, "found": found}
 
 
-def alone(given: Namespace) -> bool:
-    """Print what learning contributes to searches of so many CPU seconds; whether the bars are kept."""
-    time.monotonic, found = time.process_time, dict[str, list[np.ndarray]]()
+def judged_alone(drawn: int) -> dict[str, Callable[[], ScheduleProblem]]:
+    """Where methods are judged alone, by name."""
+    found: dict[str, Callable[[], ScheduleProblem]] = {name: partial(published, name) for name in WORKLOADS}
+    drawn_ones = itertools.product(FAMILIES, range(drawn))
+    return found | {f"{name} {k}": partial(find_family(name).problem, FIRST + k) for name, k in drawn_ones}
+
+
+def alone(name: str, problem: ScheduleProblem, given: Namespace) -> Row:
+    """What methods find in so many CPU seconds, by themselves and with a learning rate of 0."""
+    time.monotonic = time.process_time
     off = {"learning_rate": "0", "last_learning_rate": "0"}
     how = {"sa": ("sa", {}), "random": ("random", {}), **{method: (method, {}) for method in ALONE}}
     how |= {f"{method}, learning rate 0": (method, off) for method in ALONE}
-    for name in (name for name in WORKLOADS if given.only in name):
-        for column, (method, changes) in how.items():
-            values = [value(published(name), method, given.alone, seed, **changes) for seed in range(given.seeds)]
-            found.setdefault(column, []).append(np.array(values))
-            print(f"{name}, {column}: {values}", flush=True)
-    of = {column: np.array(values) for column, values in found.items()}
+    found = dict[str, list[float]]()
+    for column, (method, changes) in how.items():
+        found[column] = [value(problem, method, given.alone, seed, **changes) for seed in range(given.seeds)]
+        print(f"{name}, {column}: {found[column]}", flush=True)
+    return {"name": name, "alone": found}
+
+
+def judge_alone(rows: list[Row]) -> bool:
+    """Print what learning contributes; whether the bars are kept."""
+    of = {column: np.array([row["alone"][column] for row in rows]) for column in rows[0]["alone"]}
     judged("random draws over annealing", of["random"] / of["sa"])
     kept = []
     for method, (most, least) in ALONE.items():
@@ -201,6 +214,7 @@ def main() -> int:
         each=(4, "problems of each family"),
         seconds=(30.0, "of a search of auto"),
         alone=(10.0, "CPU seconds of a search of a learned method, and of its rivals"),
+        drawn=(2, "graphs of each family on which learned methods are judged alone"),
         seeds=(3, "of weights drawn at random, and of learned methods"),
         only=("", "problems whose name contains this"),
         part=("1/1", "which of how many parts of the problems"),
@@ -210,24 +224,28 @@ def main() -> int:
     print("all figures SIMULATED")
     rows = [json.loads(line) for path in given.read for line in Path(path).read_text().splitlines()]
     number, count = map(int, given.part.split("/"))
-    found = {} if rows or not {*given.parts} & {"at_once", "auto"} else problems(given.each)
-    chosen = {name: make for name, make in found.items() if given.only in name}
     with tempfile.TemporaryDirectory() as folder:
         policies = {
             kind: [drawn_policy(Path(folder, f"{kind}-{seed}"), seed, spread) for seed in range(given.seeds)]
             for kind, spread in DRAWN.items()
         }
-        for name, make in list(chosen.items())[number - 1 :: count]:
-            rows.append(measured(name, make(), given, policies))
+        chosen = list[tuple[str, Callable[[], ScheduleProblem], Callable[[str, ScheduleProblem], Row]]]()
+        if not rows and {*given.parts} & {"at_once", "auto"}:
+            row_of = partial(measured, given=given, policies=policies)
+            chosen += [(*each, row_of) for each in problems(given.each).items()]
+        if not rows and "alone" in given.parts:
+            chosen += [(*each, partial(alone, given=given)) for each in judged_alone(given.drawn).items()]
+        for name, make, row_of in [each for each in chosen if given.only in each[0]][number - 1 :: count]:
+            rows.append(row_of(name, make()))
             if given.out is not None:
                 with Path(given.out).open("a") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
+    by_itself, rows = [row for row in rows if "alone" in row], [row for row in rows if "alone" not in row]
     for row in sorted(rows, key=lambda row: row["name"]):
         figures = (f"{column} {'/'.join(f'{each:.3f}' for each in found)}" for column, found in row["found"].items())
         print(f"{row['name']:24s} {row['ops']:5d} ops  {'  '.join(figures)}")
     are_kept = not rows or judge(rows)
-    if "alone" in given.parts:
-        are_kept &= alone(given)
+    are_kept &= not by_itself or judge_alone(by_itself)
     if "beam" in given.parts:
         beam(given)
     return 0 if are_kept else 1

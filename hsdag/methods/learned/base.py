@@ -16,12 +16,14 @@ from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.learned.options import TrainingOptions
-from hsdag.methods.learned.policy import Policy, Rollout
+from hsdag.methods.learned.policy import Aim, Exploring, Policy, Rollout
 from hsdag.methods.learned.training import Trainer
+from hsdag.methods.lists.base import TWO_OPS
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.base import SearchMeasurement
 from hsdag.scoring.memory import MemoryCheck
@@ -59,6 +61,13 @@ class LearnedPlacer(Placer[T]):
         ours = Preset(cls.options_type.default(is_cheap=is_cheap))
         paper = Preset(cls.options_type.paper(), cls.paper_reward, 1.0, SearchMeasurement.paper())
         return cast("dict[str, Preset[T]]", {"default": ours, "paper": paper})
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        super().prepare(problem, takes_order=takes_order)
+        generator = torch.Generator()
+        policy = self.policy(problem_of(TWO_OPS), generator)
+        drawn = policy.draw(1, Exploring(), generator)
+        policy.loss(policy.replay([drawn[0].plan], generator), None, Aim(None, 0.0, 1.0))
 
     @abstractmethod
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:

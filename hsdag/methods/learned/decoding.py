@@ -93,6 +93,9 @@ END_LATER = FEATURES.index("end, later than on the best device")
 MOST = 10.0
 SLOPE = 0.01
 """Of LeakyReLU below zero (eq. 7)."""
+SEEN_PACE, OWN_PACE, OWN_RANGE = 100.0, 30.0, 8.0
+"""By how much learned weights of these features, and learned scores of single units, grow where their parameters grow
+by 1: a few updates are to be enough. How far the scores go."""
 LEAST = 1e-200
 """Sum of the weights of candidates below which a weight may have lost digits."""
 
@@ -133,12 +136,12 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
             unit, total = _weigh_candidates(c, unit, count)
             v = _select(c, found, b, step, count, total, -1.0 if is_forced else random[b, step, 0])
             count -= 1
-            _look(c, v)
+            look_around(c, v)
             home = c.home[shared.group[b, v]]
             if home < 0 or c.w.memory[home] > 1.0:
                 permit(c.t, c.w, v, 1.0, found.able[b, step])
-                _describe(c, v, found.features[b, step])
-                home = _place(c, v, shared.row[b, v], found, b, step, -1.0 if is_forced else random[b, step, 1])
+                describe(c, v, found.features[b, step])
+                home = place(c, v, shared.row[b, v], found, b, step, -1.0 if is_forced else random[b, step, 1])
                 c.home[shared.group[b, v]] = home
             found.home[b, step] = home
             assign_and_free(c.t, c.state, c.w, v, home, max(c.state.free_s[home], c.w.ready_s[v, home]))
@@ -211,7 +214,7 @@ def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: f
 
 
 @inlined
-def _look(c: Decoder, v: int) -> None:
+def look_around(c: Decoder, v: int) -> None:
     """Gather what devices hold of v's inputs and of their memory, and when the producers there ran."""
     look(c.t, c.state, c.w, v)
     c.began_s[:] = np.inf
@@ -225,7 +228,7 @@ def _look(c: Decoder, v: int) -> None:
 
 
 @inlined
-def _describe(c: Decoder, v: int, x: Float32Array) -> None:
+def describe(c: Decoder, v: int, x: Float32Array) -> None:
     """Fill the features ``x`` [D, F] of the devices for op v."""
     length_s, mean_s, state, w = c.length_s, c.mean_s, c.state, c.w
     first_s, first_end_s, first_free_s, least_s = np.inf, np.inf, np.inf, np.inf
@@ -255,7 +258,7 @@ def _describe(c: Decoder, v: int, x: Float32Array) -> None:
 
 
 @inlined
-def _place(c: Decoder, v: int, row: int, found: Episodes, b: int, step: int, random: float) -> int:
+def place(c: Decoder, v: int, row: int, found: Episodes, b: int, step: int, random: float) -> int:
     """Choose v's device, the one that is there where ``random`` is negative; record its log-probability."""
     able, x = found.able[b, step], found.features[b, step]
     num_able, total, highest = 0, 0.0, -np.inf

@@ -15,7 +15,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.networks import Edges, Encoder, Mlp, draw_within, edges_of, tokens_of
 from hsdag.methods.learned.options import ALONE, NO_END, Baseline, Ranges, Reward, TrainingOptions
-from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
+from hsdag.methods.learned.stepwise import SEEN_NUMBERS, Choose, StepwiseNetwork, StepwisePolicy, order_of_visits
 from hsdag.runtime.problem.problem import Problem
 
 
@@ -23,9 +23,7 @@ from hsdag.runtime.problem.problem import Problem
 class GdpConfig(TrainingOptions):
     """Hyper-parameters of GDP. Raises OptionError for wrong ones."""
 
-    plans_per_update: int = 32
-    epochs: int = 4
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     entropy: float = 0.03
     imitation_weight: float = 0.3
     width: int = 64
@@ -44,6 +42,8 @@ class GdpConfig(TrainingOptions):
     """Tell attention how far apart units are in topological order; the paper leaves positions to the graph encoder."""
     costs: bool = True
     """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+    sees: bool = True
+    """Units are placed one after another, each seeing what devices do with those before it; not in the paper."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
@@ -71,6 +71,7 @@ class GdpConfig(TrainingOptions):
             max_grad_norm=0.0,
             relative=False,
             costs=False,
+            sees=False,
         )
 
 
@@ -121,8 +122,8 @@ class GdpNetwork(StepwiseNetwork):
         generator: torch.Generator,
     ) -> None:
         """``x`` [N, F] are features, ``order`` [N] the units in topological order."""
-        super().__init__()
-        self._x, self._edges, self._order = x, edges, order
+        super().__init__(order, num_devices)
+        self._x, self._edges = x, edges
         self._segment = min(config.segment, len(x))
         width = config.width
         self.encoder = Encoder(config.encoder, x.shape[1], width, config.layers, generator)
@@ -134,7 +135,7 @@ class GdpNetwork(StepwiseNetwork):
     def logits(self) -> torch.Tensor:
         """[N, D] of all units in topological order."""
         filled = -len(self._x) % self._segment
-        h = nn.functional.pad(self.encoder(self._x, self._edges)[self._order], (0, 0, 0, filled))
+        h = nn.functional.pad(self.encoder(self._x, self._edges)[self.order], (0, 0, 0, filled))
         h = h.reshape(-1, self._segment, h.shape[1])
         is_unit = (torch.arange(len(self._x) + filled) < len(self._x)).reshape(-1, self._segment)
         for layer in self.attention:
@@ -143,7 +144,7 @@ class GdpNetwork(StepwiseNetwork):
 
     def decode(self, count: int, choose: Choose) -> None:
         """Plans are independent draws from one pass."""
-        choose(self.logits().expand(count, -1, -1), self._order)
+        choose(self.logits().expand(count, -1, -1), self.order)
 
 
 class GdpPlacer(LearnedPlacer[GdpConfig]):
@@ -151,18 +152,23 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
 
     name = "gdp"
     needs_costs = False
+    gives_order = True
     options_type = GdpConfig
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
         """Units by type and output, and by their costs where these are known and asked for."""
-        order = torch.tensor(problem.units.graph.topological_order)
+        order = order_of_visits(problem, sees=self.options.sees)
         x, edges = tokens_of(problem, with_costs=self.options.costs), edges_of(problem, with_costs=self.options.costs)
         network = GdpNetwork(x, edges, order, problem.num_devices, self.options, generator)
-        return StepwisePolicy(network, problem.supported)
+        return StepwisePolicy(network, problem, sees=self.options.sees)
 
     def needed_bytes(self, problem: Problem) -> float:
         """Activations of a pass, attention weights, and the logits of all plans."""
         o = self.options
         of_attention = o.blocks * (20 * o.width + 6 * o.heads * o.segment)
-        of_unit = 12 * o.layers * o.width + of_attention + 8 * problem.num_devices * o.plans_per_update
+        of_unit = (
+            12 * o.layers * o.width
+            + of_attention
+            + (8 + SEEN_NUMBERS * o.sees) * problem.num_devices * o.plans_per_update
+        )
         return 4.0 * problem.num_units * of_unit

@@ -17,12 +17,15 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.base import LearnedPlacer
+from hsdag.methods.learned.decoding import Episodes
 from hsdag.methods.learned.networks import Edges, Mlp, standardise, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
+from hsdag.methods.learned.stepwise import SEEN_NUMBERS, Schedules, Seeing, joined, order_of_visits
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -36,11 +39,11 @@ class PlacetoConfig(TrainingOptions):
     learning_rate: float = 3e-3
     sweeps: int = 1
     """Times that an episode visits every group (A.7: n)."""
-    intermediate: bool = True
+    intermediate: bool = False
     """Reward every step by what it gains (A.4), which has a plan evaluated per step; else the last one alone."""
     groups: int | None = None
     """Groups that Merge-and-Colocate (A.6) leaves; None: no merging, every unit is a group."""
-    step: int = 24
+    step: int = 64
     """Groups that a step places at once; the paper places one."""
     rounds: int = 2
     """Rounds of messages (A.7: k)."""
@@ -57,6 +60,9 @@ class PlacetoConfig(TrainingOptions):
     wide_features: bool = True
     """Use types, places in topological order, times on every device, transfers and levels, where the paper has one
     time and the output's size."""
+    sees: bool = True
+    """Units are placed one after another, each seeing what devices do with those that the sweep has placed; for groups
+    that are units. Not in the paper."""
     memory_penalty: float = 2.0
     """Seconds added for each GB that the fullest device is over its memory (A.7: c)."""
 
@@ -67,10 +73,10 @@ class PlacetoConfig(TrainingOptions):
         ("at least 0", 0, NO_END, "memory_penalty"),
     )
 
-    @classmethod
-    def default(cls, *, is_cheap: bool) -> Self:
-        """A reward per step where plans are simulated."""
-        return cls(intermediate=is_cheap)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sees and self.groups is not None:
+            raise OptionError("option groups needs sees=false: the schedule that is seen is one of units")
 
     @classmethod
     def paper(cls) -> Self:
@@ -84,6 +90,7 @@ class PlacetoConfig(TrainingOptions):
             reward=Reward.NEGATIVE,
             baseline=Baseline.RECENT,
             max_grad_norm=0.0,
+            intermediate=True,
             step=1,
             rounds=8,
             width=8,
@@ -92,6 +99,7 @@ class PlacetoConfig(TrainingOptions):
             reads_own=False,
             is_mean=False,
             wide_features=False,
+            sees=False,
         )
 
 
@@ -107,10 +115,16 @@ class Groups(NamedTuple):
     able: torch.Tensor  # [G, D] whether a device supports all units
 
 
-def groups_of(costs: ScheduleProblem, num_groups: int | None, tokens: torch.Tensor | None = None) -> Groups:
+def groups_of(
+    costs: ScheduleProblem,
+    num_groups: int | None,
+    tokens: torch.Tensor | None = None,
+    order: IntArray | None = None,
+) -> Groups:
     """The groups that merging leaves, each unit by itself where ``num_groups`` is None.
 
-    Features are the paper's, sums of times and output bytes, or means of ``tokens`` [U, F] where these are given.
+    They are visited in ``order`` [U] of units, by default the topological one of the problem. Features are the paper's,
+    sums of times and output bytes, or means of ``tokens`` [U, F] where these are given.
     """
     groups = Partition.identity(costs.num_ops) if num_groups is None else merge_and_colocate(costs, num_groups)
     labels = groups.labels
@@ -122,7 +136,7 @@ def groups_of(costs: ScheduleProblem, num_groups: int | None, tokens: torch.Tens
         x /= np.bincount(labels)[:, None]
     able = np.ones((groups.num_groups, costs.num_devices), dtype=np.bool_)
     np.logical_and.at(able, labels, costs.supported)
-    visited = labels[costs.topological_order]
+    visited = labels[costs.topological_order if order is None else order]
     _, first = np.unique(visited, return_index=True)
     source, target = groups.quotient_edges(costs.edge_src, costs.edge_dst)
     return Groups(
@@ -203,6 +217,7 @@ class PlacetoNetwork(nn.Module):
         self.pool = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         own = groups.x.shape[1] if config.reads_own else 0
         self.choose = Mlp([8 * embedding + own, config.head, config.head, num_devices], generator, zero_output=True)
+        self.seeing = Seeing(len(groups.able), num_devices)
 
     def forward(self, device: torch.Tensor, visited: torch.Tensor, at_hand: torch.Tensor) -> torch.Tensor:
         """[K, S, D] logits for the groups ``at_hand`` [K, S], given devices [K, G] and who was visited [K, G]."""
@@ -250,6 +265,8 @@ class Episode:
     start: torch.Tensor  # [G]
     device: torch.Tensor  # [N, G]
     log_p: torch.Tensor  # [N, G], or [0] where they were not drawn
+    features: torch.Tensor  # [N, G, D, F] of devices, or [0] where the policy does not see
+    able: torch.Tensor  # [N, G, D], or [0]
 
 
 class PlacetoPolicy(LikelihoodPolicy):
@@ -257,10 +274,12 @@ class PlacetoPolicy(LikelihoodPolicy):
 
     network: PlacetoNetwork
 
-    def __init__(self, network: PlacetoNetwork, groups: Groups, config: PlacetoConfig) -> None:
+    def __init__(self, network: PlacetoNetwork, groups: Groups, config: PlacetoConfig, costs: ScheduleProblem) -> None:
         self.network = network
         self._groups = groups
         self._config = config
+        self._costs = costs
+        self._rank = inverse_of(groups.order.numpy()) if config.sees else None
         num = len(groups.order)
         num_steps = -(-num // config.step)
         place = torch.arange(num_steps * config.step).reshape(num_steps, config.step)
@@ -273,35 +292,51 @@ class PlacetoPolicy(LikelihoodPolicy):
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
         """``count`` episodes that step together."""
         device = start = self._starts(count, generator)
-        sweeps, log_ps = [], []
+        sweeps, log_ps, seen = [], list[torch.Tensor](), list[list[Episodes]]()
         trails: list[list[Plan]] = [[] for _ in range(count)]
         for _ in range(self._config.sweeps):
             visited = torch.zeros(device.shape, dtype=torch.bool)
+            schedules = Schedules(self._costs, count) if self._config.sees else None
+            seen.append([])
             for at_hand, is_real in zip(self._at_hand, self._is_real, strict=True):
                 if self._config.intermediate:
                     for trail, now in zip(trails, device, strict=True):
                         trail.append(self._plan(now))
-                chosen, log_p = drawn(self.network(device, visited, at_hand.expand(count, -1)), exploring, generator)
+                groups = at_hand[is_real]
+                logits = self.network(device, visited, at_hand.expand(count, -1))[:, is_real]
+                if schedules is None:
+                    chosen, log_p = drawn(logits, exploring, generator)
+                else:
+                    seen[-1].append(schedules.drawn(self.network.seeing, logits, groups, exploring, generator))
+                    chosen, log_p = (torch.from_numpy(each) for each in (seen[-1][-1].home, seen[-1][-1].log_p[..., 1]))
                 device, visited = device.clone(), visited.clone()
-                device[:, at_hand[is_real]] = chosen[:, is_real]
-                visited[:, at_hand] = True
-                log_ps.append(log_p[:, is_real])
+                device[:, groups] = chosen
+                visited[:, groups] = True
+                log_ps.append(log_p.float())
             sweeps.append(device)
         of_visits = torch.cat(log_ps, dim=1).reshape(count, self._config.sweeps, -1)
-        records = zip(device, start, torch.stack(sweeps, dim=1), of_visits, trails, strict=True)
+        of_sweeps = (
+            torch.stack(columns, dim=1) for columns in zip(*(joined(each, count) for each in seen), strict=True)
+        )
+        records = zip(start, torch.stack(sweeps, dim=1), of_visits, *of_sweeps, strict=True)
         return [
-            Rollout(self._plan(last), Episode(first, chosen, log_p), trail=tuple(trail))
-            for last, first, chosen, log_p, trail in records
+            Rollout(self._plan(last), Episode(*record), trail=tuple(trail))
+            for last, record, trail in zip(device, records, trails, strict=True)
         ]
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
         """Episodes that place every group where the plan has its first unit, from starts drawn as ever."""
-        found = []
-        for start, plan in zip(self._starts(len(plans), generator), plans, strict=True):
-            device = torch.from_numpy(plan.placement[self._groups.first])
-            episode = Episode(start, device.expand(self._config.sweeps, -1), torch.zeros(0))
-            found.append(Rollout(self._plan(device), episode))
-        return found
+        device = torch.from_numpy(np.stack([plan.placement[self._groups.first] for plan in plans]))
+        order, seen = self._groups.order, list[Episodes]()
+        if self._config.sees:
+            seen = [Schedules(self._costs, len(plans)).follow(order.numpy(), device[:, order].numpy())]
+        starts, undrawn = self._starts(len(plans), generator), torch.zeros(len(plans), 0)
+        of_sweeps = (
+            each[:, None].expand(-1, self._config.sweeps, *each.shape[1:]) for each in joined(seen, len(plans))
+        )
+        sweeps = device[:, None].expand(-1, self._config.sweeps, -1)
+        records = zip(starts, sweeps, undrawn, *of_sweeps, strict=True)
+        return [Rollout(self._plan(last), Episode(*each)) for last, each in zip(device, records, strict=True)]
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """All steps of all episodes in a few batched passes; states follow from what was chosen."""
@@ -313,12 +348,23 @@ class PlacetoPolicy(LikelihoodPolicy):
         columns = torch.meshgrid(torch.arange(b), torch.arange(n), torch.arange(t), indexing="ij")
         states = torch.stack([column.reshape(-1) for column in columns])  # [3, B N T]
 
+        of_steps = [
+            self._padded(torch.stack([getattr(rollout.record, name) for rollout in rollouts]))
+            for name in (("features", "able") if self._config.sees else ())
+        ]
+
         def of_some(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             episode, sweep, step = some
             visited = self._step_of < step[:, None]
             now = torch.where(visited, device[episode, sweep], before[episode, sweep])
             at_hand = self._at_hand[step]
-            return log_p_of(self.network(now, visited, at_hand), device[episode, sweep].gather(1, at_hand))
+            logits, chosen = self.network(now, visited, at_hand), device[episode, sweep].gather(1, at_hand)
+            if self._config.sees:
+                features, able = (each[episode, sweep, step] for each in of_steps)
+                seeing = self.network.seeing
+                able = able.scatter(2, chosen[..., None], value=True)
+                logits = (seeing(logits, at_hand) + features @ seeing.weights).masked_fill(~able, -torch.inf)
+            return log_p_of(logits, chosen)
 
         passes = torch.split(states, max(1, ROWS // num), dim=1)
         parts = [
@@ -333,6 +379,13 @@ class PlacetoPolicy(LikelihoodPolicy):
             owner = owner * n * t + step.flatten().repeat(b)
         return Likelihood(log_p, drawn_with, owner, entropy)
 
+    def _padded(self, of_visits: torch.Tensor) -> torch.Tensor:
+        """[B, N, T, S, ...] by steps, of what is by visits [B, N, G, ...]; the last step is filled up with zeros."""
+        steps, of_step = self._at_hand.shape
+        room = of_visits.new_zeros(*of_visits.shape[:2], steps * of_step, *of_visits.shape[3:])
+        room[:, :, : of_visits.shape[2]] = of_visits
+        return room.reshape(*of_visits.shape[:2], steps, of_step, *of_visits.shape[3:])
+
     def _starts(self, count: int, generator: torch.Generator) -> torch.Tensor:
         """[B, G] all groups on one device, drawn for each episode; one that lacks it is on any that it has."""
         able = self._groups.able
@@ -342,7 +395,7 @@ class PlacetoPolicy(LikelihoodPolicy):
 
     def _plan(self, device: torch.Tensor) -> Plan:
         """The plan of devices [G]."""
-        return Plan(device[self._groups.of_unit].numpy())
+        return Plan(device[self._groups.of_unit].numpy(), self._rank)
 
 
 GB = 1e9
@@ -352,13 +405,16 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
     """Visits groups of units in turn and places each anew, given where all others are; see docs/learned-methods.md."""
 
     name = "placeto"
+    gives_order = True
     options_type = PlacetoConfig
 
     def policy(self, problem: Problem, generator: torch.Generator) -> PlacetoPolicy:
         """Groups of the problem's units, by Merge-and-Colocate where asked for."""
         tokens = tokens_of(problem, with_costs=True) if self.options.wide_features else None
-        groups = groups_of(problem.known_costs, self.options.groups, tokens)
-        return PlacetoPolicy(PlacetoNetwork(groups, self.options, generator), groups, self.options)
+        order = order_of_visits(problem, sees=self.options.sees).numpy()
+        groups = groups_of(problem.known_costs, self.options.groups, tokens, order)
+        network = PlacetoNetwork(groups, self.options, generator)
+        return PlacetoPolicy(network, groups, self.options, problem.known_costs)
 
     def needed_bytes(self, problem: Problem) -> float:
         """Activations of ``ROWS`` embeddings with what the gradient keeps, reachability, and the plans of episodes."""
@@ -367,7 +423,8 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         made = 2 * options.rounds * (4 * options.width + 3 * options.embedding) + 14 * options.embedding
         num_steps = options.plans_per_update * options.sweeps * -(-num // options.step)
         num_rows = min(max(ROWS, num), num_steps * num)
-        return 12.0 * num_rows * made + 9.0 * num**2 + 16.0 * options.intermediate * num_steps * num
+        seen = SEEN_NUMBERS * problem.num_devices * options.plans_per_update * options.sweeps * num * options.sees
+        return 12.0 * num_rows * made + 9.0 * num**2 + 4.0 * seen + 16.0 * options.intermediate * num_steps * num
 
     def penalised(self, value: float, over_bytes: FloatArray, memory_bytes: FloatArray) -> float:  # noqa: ARG002
         """R(p) of A.7: so many seconds more per GB that the fullest device is over its memory."""

@@ -1,12 +1,12 @@
 """Policy: a distribution over plans of one problem that can be drawn from, replayed and differentiated.
 
-Legend: B plans, M decisions, U placement units, S units of a step, D devices; any number of dimensions before these.
+Legend: B plans, M decisions, T steps, D devices; any number of dimensions before these.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-from hsdag.ir.graph.computation_graph import BoolArray
 from hsdag.runtime.problem.plan import Plan
 
 
@@ -130,74 +129,3 @@ def log_p_of(logits: torch.Tensor, device: torch.Tensor) -> tuple[torch.Tensor, 
     """[...] log-probabilities of devices [...] by logits [..., D], and the entropies of their distributions."""
     distribution = Categorical(logits=logits, validate_args=False)
     return distribution.log_prob(device), distribution.entropy()  # type: ignore[no-untyped-call]
-
-
-Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""From logits [B, S, D] of the units [S] of a step to their devices [B, S]."""
-
-
-class StepwiseNetwork(nn.Module):
-    """A network that asks for the devices of some units at a time, every unit once."""
-
-    @abstractmethod
-    def decode(self, count: int, choose: Choose) -> None:
-        """Have ``count`` plans decided; the steps and their units are the same for all, whatever is chosen."""
-
-    def told(self, devices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[B, U, D] logits of the decisions that lead to ``devices`` [B, U], and the units [U] in their order."""
-        steps: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-        def follow(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-            steps.append((logits, units))
-            return devices[:, units]
-
-        self.decode(len(devices), follow)
-        logits, units = zip(*steps, strict=True)
-        return torch.cat(logits, dim=1), torch.cat(units)
-
-
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """The device of every unit; the log-probabilities that they were drawn with, in the order of decisions."""
-
-    device: torch.Tensor  # [U]
-    log_p: torch.Tensor  # [U], or [0] where they were not drawn
-
-
-class StepwisePolicy(LikelihoodPolicy):
-    """A policy over placements, whose decisions are the devices of units."""
-
-    network: StepwiseNetwork
-
-    def __init__(self, network: StepwiseNetwork, supported: BoolArray) -> None:
-        self.network = network
-        self._supported = torch.from_numpy(supported.copy())
-
-    @torch.no_grad()
-    def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
-        """``count`` plans, drawn side by side; devices that do not support a unit are no choice for it."""
-        devices = torch.zeros((count, len(self._supported)), dtype=torch.int64)
-        log_ps = list[torch.Tensor]()
-
-        def choose(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-            able = logits.masked_fill(~self._supported[units], -torch.inf)
-            devices[:, units], log_p = drawn(able, exploring, generator)
-            log_ps.append(log_p)
-            return devices[:, units]
-
-        self.network.decode(count, choose)
-        columns = zip(devices, torch.cat(log_ps, dim=1), strict=True)
-        return [Rollout(Plan(device.numpy()), Decisions(device, log_p)) for device, log_p in columns]
-
-    def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
-        """The devices of plans are the decisions that lead to them."""
-        return [Rollout(plan.unordered, Decisions(torch.tensor(plan.placement), torch.zeros(0))) for plan in plans]
-
-    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
-        """All plans side by side, as they were drawn."""
-        devices = torch.stack([rollout.record.device for rollout in rollouts])
-        logits, units = self.network.told(devices)
-        log_p, entropy = log_p_of(logits.masked_fill(~self._supported[units], -torch.inf), devices[:, units])
-        drawn_with = torch.cat([rollout.record.log_p for rollout in rollouts])
-        owner = torch.arange(len(rollouts)).repeat_interleave(devices.shape[1])
-        return Likelihood(log_p.reshape(-1), drawn_with, owner, entropy.reshape(-1))

@@ -16,7 +16,7 @@ from torch import nn
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.networks import Mlp, draw_within, linear, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
-from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
+from hsdag.methods.learned.stepwise import SEEN_NUMBERS, Choose, StepwiseNetwork, StepwisePolicy, order_of_visits
 from hsdag.runtime.problem.problem import Problem
 
 
@@ -31,7 +31,7 @@ class Scoring(Enum):
 class RnnConfig(TrainingOptions):
     """Hyper-parameters of the RNN-based method. Raises OptionError for wrong ones."""
 
-    learning_rate: float = 1e-2
+    learning_rate: float = 3e-3
     imitation_weight: float = 0.3
     width: int = 64
     """Units of the LSTM in either direction of the encoder, and in the decoder."""
@@ -43,6 +43,8 @@ class RnnConfig(TrainingOptions):
     """The decoder is given what attention found, as by Bahdanau et al.; steps then follow one another."""
     costs: bool = True
     """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+    sees: bool = True
+    """Units are placed one after another, each seeing what devices do with those before it; not in the paper."""
 
     ranges: ClassVar[Ranges] = (*TrainingOptions.ranges, ("at least 1", 1, NO_END, "width"))
 
@@ -62,6 +64,7 @@ class RnnConfig(TrainingOptions):
             reads_own=False,
             feeds_context=True,
             costs=False,
+            sees=False,
         )
 
 
@@ -78,8 +81,8 @@ class SequenceNetwork(StepwiseNetwork):
         generator: torch.Generator,
     ) -> None:
         """``x`` [N, F] are features, ``edges`` [2, E] producers and consumers, ``order`` [N] is topological."""
-        super().__init__()
-        self._x, self._edges, self._order = x, edges, order
+        super().__init__(order, num_devices)
+        self._x, self._edges = x, edges
         self._config = config
         width = config.width
         self.features = linear(x.shape[1], width, generator)
@@ -105,7 +108,7 @@ class SequenceNetwork(StepwiseNetwork):
         tokens = self.features(self._x)
         for way, table in enumerate(self.neighbours):
             tokens = tokens.index_add(0, self._edges[1 - way], table[self._edges[way]])
-        return torch.as_tensor(self.encoder(torch.relu(tokens)[self._order])[0])
+        return torch.as_tensor(self.encoder(torch.relu(tokens)[self.order])[0])
 
     def decode(self, count: int, choose: Choose) -> None:
         """Write ``count`` devices at a time."""
@@ -118,19 +121,19 @@ class SequenceNetwork(StepwiseNetwork):
             given = self._given(before, read[step].expand(count, -1), state, keys, read)
             state, cell = torch.lstm_cell(given, (state, cell), *weights)
             logits = self._logits(state, given, keys, read)
-            before = self.device[choose(logits[:, None], self._order[step : step + 1]).squeeze(1)]
+            before = self.device[choose(logits[:, None], self.order[step : step + 1]).squeeze(1)]
 
-    def told(self, devices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def told(self, devices: torch.Tensor) -> torch.Tensor:
         """All steps in one pass, where no step is given what attention found."""
         if self._config.feeds_context:
             return super().told(devices)
         read = self.read()
-        before = self.device[devices[:, self._order[:-1]].t()]
+        before = self.device[devices[:, self.order[:-1]].t()]
         before = torch.cat([self.device[-1].expand(1, len(devices), -1), before])  # [N, B, H]
         keys = self.key(read)
         memory = self._before_all(read, len(devices))
         given = self._given(before, read[:, None].expand(-1, len(devices), -1), before, keys, read)
-        return self._logits(self.decoder(given, memory)[0], given, keys, read).transpose(0, 1), self._order
+        return self._logits(self.decoder(given, memory)[0], given, keys, read).transpose(0, 1)
 
     def _before_all(self, read: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Two of [1, B, H]: the decoder's state and its cell before the first step."""
@@ -166,20 +169,22 @@ class RnnPlacer(LearnedPlacer[RnnConfig]):
 
     name = "rnn"
     needs_costs = False
+    gives_order = True
     options_type = RnnConfig
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
         """Units by type and output, and by their costs where these are known and asked for."""
         x = tokens_of(problem, with_costs=self.options.costs)
         edges = torch.tensor(np.stack([problem.units.graph.edge_src, problem.units.graph.edge_dst]))
-        order = torch.tensor(problem.units.graph.topological_order)
+        order = order_of_visits(problem, sees=self.options.sees)
         network = SequenceNetwork(x, edges, order, problem.num_devices, self.options, generator)
-        return StepwisePolicy(network, problem.supported)
+        return StepwisePolicy(network, problem, sees=self.options.sees)
 
     def needed_bytes(self, problem: Problem) -> float:
         """All steps of all plans, for the gradient, and the weights; additive attention compares all pairs of units."""
         o = self.options
         num = problem.num_units
         compared = o.width if o.scoring is Scoring.ADDITIVE else 0
-        of_steps = o.plans_per_update * num * (num * (3 + compared) + 25 * o.width)
+        seen = SEEN_NUMBERS * problem.num_devices * o.sees
+        of_steps = o.plans_per_update * num * (num * (3 + compared) + 25 * o.width + seen)
         return 4.0 * (of_steps + 160 * o.width**2)

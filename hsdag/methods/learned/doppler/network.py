@@ -13,10 +13,31 @@ import torch
 from torch import nn
 
 from hsdag.ir.errors import OptionError
-from hsdag.methods.learned.decoding import END_LATER, FEATURES, PAPER_FEATURES, START_LATER, Scores
+from hsdag.methods.learned.decoding import (
+    END_LATER,
+    FEATURES,
+    OWN_PACE,
+    OWN_RANGE,
+    PAPER_FEATURES,
+    SEEN_PACE,
+    START_LATER,
+    Scores,
+)
 from hsdag.methods.learned.networks import NUM_PAPER, NUM_WIDE, Encoder, Inputs, Mlp, linear, sum_over_path, within
-from hsdag.methods.learned.options import ABOVE_0, NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.options import (
+    ABOVE_0,
+    NO_END,
+    REINFORCE,
+    SIMULATED,
+    Baseline,
+    Ranges,
+    Reward,
+    TrainingOptions,
+)
 from hsdag.runtime.problem.tables import WAY_TO_END
+
+SIMULATED_PLANS, SIMULATED_KEPT = 64, 16
+"""Plans of an update where they are simulated, and those that are learned from."""
 
 
 class Beginning(Enum):
@@ -30,18 +51,16 @@ class Beginning(Enum):
 class DopplerConfig(TrainingOptions):
     """Hyper-parameters of DOPPLER. Raises OptionError for wrong ones."""
 
-    plans_per_update: int = 64
-    kept_per_update: int | None = 16
+    plans_per_update: int = 8
     epochs: int = 1
-    last_learning_rate: float = 1e-4
-    entropy: float = 1e-3
-    baseline: Baseline = Baseline.RANKS
-    elites: int = 4
-    imitation_weight: float = 0.05
+    learning_rate: float = 3e-3
+    last_learning_rate: float = 3e-3
+    entropy: float = 0.05
+    imitation_weight: float = 0.03
     patience: int = 0
-    width: int = 64
+    width: int = 16
     """Width of all hidden layers."""
-    layers: int = 3
+    layers: int = 2
     """Rounds of messages, K of eq. 2."""
     encoder: str = "both-ways"
     """How messages are passed: messages (eq. 2), both-ways, sage-pool, gcn, gat, gin or sage."""
@@ -84,9 +103,9 @@ class DopplerConfig(TrainingOptions):
     def default(cls, *, is_cheap: bool) -> Self:
         """Where every plan is measured: simulated ones first, smaller updates, and weights by reward, which keep noise
         small."""
-        if is_cheap:
-            return cls()
-        return cls(plans_per_update=8, kept_per_update=None, baseline=Baseline.BATCH, simulated_updates=100)
+        if not is_cheap:
+            return cls(simulated_updates=100)
+        return cls(**{**SIMULATED, "plans_per_update": SIMULATED_PLANS}, kept_per_update=SIMULATED_KEPT)
 
     @classmethod
     def paper(cls) -> Self:
@@ -95,7 +114,6 @@ class DopplerConfig(TrainingOptions):
             **REINFORCE,
             updates=8_000,
             plans_per_update=1,
-            kept_per_update=None,
             learning_rate=1e-4,
             last_learning_rate=1e-7,
             exploration=0.2,
@@ -106,6 +124,7 @@ class DopplerConfig(TrainingOptions):
             teacher_updates=200,
             max_grad_norm=0.0,
             width=128,
+            layers=3,
             encoder="messages",
             wide_features=False,
             mean_of_embeddings=False,
@@ -116,11 +135,9 @@ class DopplerConfig(TrainingOptions):
         )
 
 
-PATH_ORDER, PATH_START, PATH_END = 10.0, 60.0, 3.0
+PATH_ORDER, PATH_START, PATH_END = 10.0, 10.0, 10.0
 """How sharply a network that begins as CRITICAL PATH prefers long ways to the end, as shares of the longest, early
-starts, and early ends among equal starts, both in units of the mean op."""
-OWN_PACE, OWN_RANGE = 300.0, 8.0
-"""How much faster scores of single ops are learned than weights of networks, and how far they go."""
+starts, and early ends, both in units of the mean op. Sharper ones would leave nothing to be drawn but its plan."""
 
 
 class DualNetwork(nn.Module):
@@ -157,7 +174,7 @@ class DualNetwork(nn.Module):
         if self._config.begins_as is Beginning.CRITICAL_PATH:
             self.direct_select[WAY_TO_END] = PATH_ORDER
             self.select.layers[-1].bias.fill_(-PATH_ORDER / 2)  # type: ignore[operator]
-            self.direct[START_LATER], self.direct[END_LATER] = -PATH_START, -PATH_END
+            self.direct[START_LATER], self.direct[END_LATER] = -PATH_START / SEEN_PACE, -PATH_END / SEEN_PACE
 
     def forward(self, inputs: Inputs) -> Scores[torch.Tensor]:
         """The tables, by eq. 3 to 7."""
@@ -175,6 +192,6 @@ class DualNetwork(nn.Module):
             inner_bias=self.inner.bias,
             outer=self.outer.weight.t(),
             out=self.out,
-            direct=self.direct.expand(len(h), -1),
+            direct=(SEEN_PACE * self.direct).expand(len(h), -1),
             own=own.get("place", h.new_zeros(len(h), inputs.costs.num_devices)),
         )

@@ -17,17 +17,15 @@ from hsdag.methods.incumbent import Incumbent
 from hsdag.methods.learned import decoding
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode, order_of
-from hsdag.methods.learned.doppler.network import DopplerConfig, DualNetwork
+from hsdag.methods.learned.doppler.network import SIMULATED_KEPT, SIMULATED_PLANS, DopplerConfig, DualNetwork
 from hsdag.methods.learned.networks import inputs_of
 from hsdag.methods.learned.order import log_p_in_turn
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, LikelihoodPolicy, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
-from hsdag.methods.lists.base import TWO_OPS
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 SIMULATED_SHARE = 0.2
@@ -138,11 +136,6 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     gives_order = True
     options_type = DopplerConfig
 
-    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
-        super().prepare(problem, takes_order=takes_order)
-        generator = torch.Generator()
-        self.policy(problem_of(TWO_OPS), generator).draw(1, Exploring(), generator)
-
     def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
         """SEL and PLC over the costs of the problem's units."""
         own = (problem.num_units, problem.num_devices) if self.options.own_scores else None
@@ -162,8 +155,8 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
             replace(
                 self.options,
                 updates=self.options.simulated_updates,
-                plans_per_update=DopplerConfig.plans_per_update,
-                kept_per_update=DopplerConfig.kept_per_update,
+                plans_per_update=SIMULATED_PLANS,
+                kept_per_update=SIMULATED_KEPT,
             ),
             generator,
             singles=problem.alone,

@@ -15,10 +15,20 @@ import torch
 from torch import nn
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
-from hsdag.methods.learned.decoding import FEATURES
+from hsdag.methods.learned.decoding import FEATURES, OWN_PACE, OWN_RANGE, SEEN_PACE
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.networks import Edges, Encoder, Mlp, within
-from hsdag.methods.learned.options import ABOVE_0, BELOW_1, NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.options import (
+    ABOVE_0,
+    BELOW_1,
+    NO_END,
+    REINFORCE,
+    SIMULATED,
+    Baseline,
+    Ranges,
+    Reward,
+    TrainingOptions,
+)
 
 
 @dataclass(frozen=True)
@@ -117,22 +127,8 @@ class HsdagConfig(TrainingOptions):
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:
-        """For simulated plans, which cost less than an epoch: more of them, each learned from once, by rank; a smaller
-        network, more exploration, and another policy where one stagnates."""
-        if not is_cheap:
-            return cls()
-        return cls(
-            plans_per_update=32,
-            epochs=1,
-            entropy=0.05,
-            baseline=Baseline.RANKS,
-            elites=1,
-            imitation_weight=0.03,
-            greedy_every=0,
-            resample_tries=1,
-            stagnation=60,
-            hidden=64,
-        )
+        """A smaller network where plans are simulated."""
+        return cls(**SIMULATED, hidden=64) if is_cheap else cls()
 
 
 NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
@@ -183,11 +179,8 @@ def dropout(share: float, seed: int | None) -> Callable[[torch.Tensor], torch.Te
     return dropped if seed is not None and share > 0.0 else lambda x: x
 
 
-SLOWNESS_UNIT, SEEN_PACE, OWN_PACE = 30.0, 100.0, 30.0
-"""By how much the weights of slowness and of what is seen, and scores of single units, grow where their parameters grow
-by 1: a few updates are to be enough."""
-OWN_RANGE = 8.0
-"""How far scores of single units go."""
+SLOWNESS_UNIT = 30.0
+"""By how much the weight of slowness grows where its parameter grows by 1: a few updates are to be enough."""
 
 
 class Situation(NamedTuple):

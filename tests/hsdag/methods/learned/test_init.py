@@ -99,15 +99,27 @@ def test_an_allocation_that_fails_ends_the_search_with_its_best_and_other_errors
     assert result.plan is not None
 
 
+SEEN = 3 * 13
+TRAIL = {"intermediate": "true", "sees": "false"}
+
+
 @pytest.mark.parametrize(
     ("method", "changes", "expected"),
     [
-        ("gdp", {"layers": "3", "width": "64"}, 4 * 1000 * (12 * 3 * 64 + 2 * (20 * 64 + 6 * 4 * 128) + 8 * 4 * 32)),
-        ("rnn", {"width": "64"}, 4 * (16 * 1000 * (1000 * 3 + 25 * 64) + 160 * 64**2)),
-        ("rnn", {"width": "64", "scoring": "additive"}, 4 * (16 * 1000 * (1000 * 67 + 25 * 64) + 160 * 64**2)),
-        ("placeto", {"step": "300"}, 12 * 32_000 * (4 * (64 + 48) + 14 * 16) + 9e6 + 16 * 32_000),
-        ("placeto", {"step": "7", "intermediate": "false"}, 12 * 2**16 * (4 * (64 + 48) + 14 * 16) + 9e6),
-        ("placeto", {"groups": "10"}, 12 * 80 * (4 * (64 + 48) + 14 * 16) + 9 * 10**2 + 16 * 80),
+        (
+            "gdp",
+            {"layers": "3", "width": "64"},
+            4 * 1000 * (12 * 3 * 64 + 2 * (20 * 64 + 6 * 4 * 128) + (8 + SEEN) * 4 * 32),
+        ),
+        ("rnn", {"width": "64"}, 4 * (32 * 1000 * (1000 * 3 + 25 * 64 + SEEN * 4) + 160 * 64**2)),
+        (
+            "rnn",
+            {"width": "64", "scoring": "additive", "sees": "false"},
+            4 * (32 * 1000 * (1000 * 67 + 25 * 64) + 160 * 64**2),
+        ),
+        ("placeto", {"step": "300", **TRAIL}, 12 * 2**16 * (4 * (64 + 48) + 14 * 16) + 9e6 + 16 * 128_000),
+        ("placeto", {"step": "7"}, 12 * 2**16 * (4 * (64 + 48) + 14 * 16) + 9e6 + 4 * SEEN * 4 * 32_000),
+        ("placeto", {"groups": "10", **TRAIL}, 12 * 320 * (4 * (64 + 48) + 14 * 16) + 9 * 10**2 + 16 * 320),
     ],
 )
 def test_the_memory_of_training_is_that_of_what_it_keeps(method: str, changes: dict[str, str], expected: float) -> None:

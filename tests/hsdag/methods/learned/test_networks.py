@@ -8,8 +8,8 @@ import torch
 
 from hsdag.methods.learned.gdp import FARTHEST, Segments
 from hsdag.methods.learned.networks import Edges, GraphConvolution, PooledSage, tokens_of
-from hsdag.methods.learned.policy import StepwiseNetwork
 from hsdag.methods.learned.rnn import RnnConfig, Scoring, SequenceNetwork
+from hsdag.methods.learned.stepwise import StepwiseNetwork
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from tests.hsdag.methods.learned.policies import generator

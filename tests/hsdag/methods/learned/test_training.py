@@ -240,7 +240,7 @@ def test_a_state_of_another_method_other_options_or_another_version_is_refused()
     check_same(wanted, wanted | {"update": 3})
     for changes, answer in (
         ({"method": "gdp"}, "is of method 'gdp', not 'doppler'"),
-        ({"config": DopplerConfig(layers=2).as_dict()}, r"other options of doppler \(layers\)"),
+        ({"config": DopplerConfig(layers=5).as_dict()}, r"other options of doppler \(layers\)"),
         ({"states": 1}, "is that of another version of hsdag"),
     ):
         with pytest.raises(SearchError, match=answer):

@@ -44,7 +44,7 @@ def policy_of(problem: ScheduleProblem, config: DopplerConfig = SMALL, *, traine
 @torch.no_grad()
 def draw_last_layers(network: DualNetwork) -> None:
     torch.nn.init.normal_(network.out, generator=generator(2))
-    torch.nn.init.normal_(network.direct, generator=generator(4))
+    torch.nn.init.normal_(network.direct, std=0.01, generator=generator(4))
     torch.nn.init.normal_(network.direct_select, generator=generator(5))
     torch.nn.init.normal_(network.select.layers[-1].weight, generator=generator(3))  # type: ignore[arg-type]
 
@@ -67,7 +67,7 @@ def test_scores_of_single_ops_are_part_of_the_probability_that_decisions_were_dr
     network = DualNetwork(SMALL, generator(1), (problem.num_ops, problem.num_devices))
     draw_last_layers(network)
     for i, own in enumerate(network.own.values()):
-        torch.nn.init.normal_(own, std=3e-3, generator=generator(i))
+        torch.nn.init.normal_(own, std=0.03, generator=generator(i))
     policy = DualPolicy(network, problem, SMALL)
     rollouts = policy.draw(6, PLAIN, generator())
     now = policy.likelihood(rollouts)
@@ -127,13 +127,16 @@ def test_path_sums_add_up_embeddings_to_the_end() -> None:
     assert sum_over_path(h, following).squeeze(1).tolist() == [9.0, 10.0, 8.0, 4.0, 5.0]
 
 
-def test_a_network_that_begins_as_a_list_schedule_makes_its_plan() -> None:
+def test_what_a_network_begins_with_is_as_good_as_the_list_schedule_that_it_begins_as() -> None:
     problem = random_problem(3, 14, 3)
     config = replace(SMALL, begins_as=Beginning.CRITICAL_PATH, logit_range=12.0)
     policy = policy_of(problem, config, trained=False)
     plans = [policy.teacher(generator())[0].plan, *(policy.best(generator(seed)).plan for seed in range(10))]
     taught_s, *found_s = (simulate(problem, plan.placement, priority=plan.priority).makespan_s for plan in plans)
-    assert min(found_s) == pytest.approx(taught_s)
+    assert max(found_s) <= taught_s * (1 + 1e-6)
+    alike = policy_of(problem, SMALL, trained=False).draw(10, PLAIN, generator())
+    drawn_s = [simulate(problem, each.plan.placement, priority=each.plan.priority).makespan_s for each in alike]
+    assert min(drawn_s) > max(found_s)
 
 
 def test_an_op_goes_where_there_is_room_for_it() -> None:

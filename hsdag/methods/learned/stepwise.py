@@ -1,0 +1,334 @@
+"""Networks that say where units go, a few at a time or all at once (RNN, GDP, Placeto), and plans drawn from them.
+
+By themselves such networks are blind to what becomes of the plan. Where a policy *sees*, which is in none of the
+papers, a compiled loop keeps the schedule of the units that are placed and adds to the logits of the next ones a
+learned linear function of the features of devices; devices whose memory is full are no choice.
+
+Legend: B plans, S units of a step, U placement units, D devices, F features of a device.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import bare
+from hsdag.methods.learned.decoding import (
+    FEATURES,
+    OWN_PACE,
+    OWN_RANGE,
+    SEEN_PACE,
+    Decoder,
+    Episodes,
+    Float32Array,
+    Rules,
+    Scores,
+    describe,
+    look_around,
+    place,
+)
+from hsdag.methods.learned.networks import assumed_costs, within
+from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
+from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, offer, permit
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.tables import lengths_of, levels_of, tables_of
+
+SEEN_NUMBERS = 3 * len(FEATURES)
+"""About how many numbers training keeps of what is seen of a device for a unit of a plan."""
+
+
+class Seeing(nn.Module):
+    """What is learned beside a network: weights of the features of devices, and a score of every unit on every one."""
+
+    def __init__(self, num_units: int, num_devices: int) -> None:
+        super().__init__()
+        self.seen = nn.Parameter(torch.zeros(len(FEATURES)))
+        self.own = nn.Parameter(torch.zeros(num_units, num_devices))
+
+    def forward(self, logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+        """[..., S, D] logits of units [S] with their own scores."""
+        return logits + within(OWN_PACE * self.own[units], OWN_RANGE)
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """[F] of the features of devices."""
+        return SEEN_PACE * self.seen
+
+
+def order_of_visits(problem: Problem, *, sees: bool) -> torch.Tensor:
+    """[U] units in topological order; where a policy sees, those with the longest way to the end first."""
+    costs = problem.costs or assumed_costs(problem)
+    if not sees:
+        return torch.tensor(costs.topological_order)
+    return torch.from_numpy(np.lexsort((inverse_of(costs.topological_order), -levels_of(tables_of(costs)).upward_s)))
+
+
+class Schedules:
+    """B schedules that grow together, unit by unit in one topological order."""
+
+    def __init__(self, costs: ScheduleProblem, count: int) -> None:
+        tables = tables_of(costs)
+        _, d = tables.time_s.shape
+        self._states = _many(ListState.of(tables), count)
+        self._looks = _many(Outlook.of(tables), count)
+        no_row, nothing = np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
+        self._decoder = Decoder(
+            tables,
+            Scores(
+                nothing,
+                no_row,
+                no_row,
+                np.zeros((len(FEATURES), 0), np.float32),
+                nothing,
+                no_row,
+                nothing,
+                no_row,
+                no_row,
+            ),
+            Rules(),
+            *lengths_of(tables),
+            state=ListState.of(tables),
+            w=Outlook.of(tables),
+            chance=np.zeros(0),
+            num_placed=np.zeros(d, np.int64),
+            began_s=np.zeros(d),
+            ended_s=np.zeros(d),
+            made_s=np.zeros(d),
+            logit=np.zeros(d),
+            weight=np.zeros(d),
+            taken=np.zeros((d, 0), np.float32),
+            hidden=nothing,
+            total=nothing,
+            home=np.zeros(0, np.int64),
+        )
+
+    def drawn(
+        self,
+        seeing: Seeing,
+        logits: torch.Tensor,
+        units: torch.Tensor,
+        exploring: Exploring,
+        generator: torch.Generator,
+    ) -> Episodes:
+        """Place units [S] on devices drawn by logits [B, S, D]."""
+        random = torch.rand(logits.shape[:2], generator=generator, dtype=torch.float64).numpy()
+        given = np.ascontiguousarray(seeing(logits, units).detach().numpy()), seeing.weights.detach().numpy()
+        return self._extended(units.numpy(), *given, exploring, random, np.zeros(random.shape, np.int64))
+
+    def follow(self, units: IntArray, devices: IntArray) -> Episodes:
+        """Place units [S] on devices [B, S]."""
+        logits = np.zeros((*devices.shape, self._decoder.t.time_s.shape[1]), np.float32)
+        weights = np.zeros(len(FEATURES), np.float32)
+        return self._extended(units, logits, weights, Exploring(), np.full(devices.shape, -1.0), devices)
+
+    def _extended(
+        self,
+        units: IntArray,
+        logits: Float32Array,
+        weights: Float32Array,
+        exploring: Exploring,
+        random: FloatArray,
+        home: IntArray,
+    ) -> Episodes:
+        b, s, d = logits.shape
+        found = Episodes(
+            order=np.zeros((b, s), np.int64),
+            home=home.astype(np.int64),
+            ready=np.zeros((b, 0), np.int64),
+            log_p=np.zeros((b, s, 2)),
+            features=np.zeros((b, s, d, len(FEATURES)), np.float32),
+            able=np.zeros((b, s, d), np.bool_),
+        )
+        rules = Rules((1.0, exploring.heat), (0.0, exploring.share))
+        direct = np.broadcast_to(weights, (s, len(weights))).copy()
+        decoder = self._decoder._replace(rules=rules, s=self._decoder.s._replace(direct=direct))
+        extend_many(decoder, self._states, self._looks, units, logits, random, found)
+        return found
+
+
+def joined(seen: Sequence[Episodes], count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features [B, U, D, F] of devices and where units could be placed [B, U, D], of steps; [B, 0] where none saw."""
+    if not seen:
+        return torch.zeros(count, 0), torch.zeros(count, 0)
+    features, able = (
+        np.concatenate(column, axis=1) for column in zip(*((s.features, s.able) for s in seen), strict=True)
+    )
+    return torch.from_numpy(features), torch.from_numpy(able)
+
+
+def _many(one: Any, count: int) -> Any:
+    """The arrays of a tuple, ``count`` times each."""
+    return one._make(np.repeat(each[None], count, axis=0) for each in one)
+
+
+@bare
+def extend_many(
+    c: Decoder,
+    states: ListState,
+    looks: Outlook,
+    units: IntArray,
+    logits: Float32Array,
+    random: FloatArray,
+    found: Episodes,
+) -> None:
+    """Place units one after another in each of the schedules, as ``decode_many`` does; where numbers are negative, on
+    the devices that are there."""
+    s = c.s
+    for b in range(len(logits)):
+        state = ListState(
+            states.device[b],
+            states.start_s[b],
+            states.end_s[b],
+            states.sequence[b],
+            states.waiting[b],
+            states.held_bytes[b],
+            states.limit_bytes[b],
+            states.free_s[b],
+            states.ready[b],
+        )
+        w = Outlook(
+            looks.candidate[b],
+            looks.readers[b],
+            looks.ready_s[b],
+            looks.work_s[b],
+            looks.sent_s[b],
+            looks.input_share[b],
+            looks.memory[b],
+        )
+        scores = Scores(s.select, s.node, s.seen, s.inner, s.inner_bias, s.outer, s.out, s.direct, logits[b])
+        at = Decoder(
+            c.t,
+            scores,
+            c.rules,
+            c.length_s,
+            c.mean_s,
+            state,
+            w,
+            c.chance,
+            c.num_placed,
+            c.began_s,
+            c.ended_s,
+            c.made_s,
+            c.logit,
+            c.weight,
+            c.taken,
+            c.hidden,
+            c.total,
+            c.home,
+        )
+        for i in range(len(units)):
+            v = units[i]
+            look_around(at, v)
+            permit(c.t, w, v, 1.0, found.able[b, i])
+            describe(at, v, found.features[b, i])
+            home = place(at, v, i, found, b, i, random[b, i])
+            found.home[b, i] = home
+            assign_and_free(c.t, state, w, v, home, max(state.free_s[home], w.ready_s[v, home]))
+            offer(c.t, state, w, v, 0)
+
+
+Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From logits [B, S, D] of the units [S] of a step to their devices [B, S]."""
+
+
+class StepwiseNetwork(nn.Module):
+    """A network that asks for the devices of some units at a time, every unit once, in ``order`` [U]."""
+
+    def __init__(self, order: torch.Tensor, num_devices: int) -> None:
+        super().__init__()
+        self.order = order
+        self.seeing = Seeing(len(order), num_devices)
+
+    @abstractmethod
+    def decode(self, count: int, choose: Choose) -> None:
+        """Have ``count`` plans decided; the steps and their units are the same for all, whatever is chosen."""
+
+    def told(self, devices: torch.Tensor) -> torch.Tensor:
+        """[B, U, D] logits of the decisions that lead to ``devices`` [B, U], in their order."""
+        steps: list[torch.Tensor] = []
+
+        def follow(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+            steps.append(logits)
+            return devices[:, units]
+
+        self.decode(len(devices), follow)
+        return torch.cat(steps, dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """The device of every unit; by order of decisions, the log-probabilities that they were drawn with, none where they
+    were not, and where the policy sees, what it saw."""
+
+    device: torch.Tensor  # [U]
+    log_p: torch.Tensor  # [U], or [0]
+    features: torch.Tensor  # [U, D, F], or [0]
+    able: torch.Tensor  # [U, D], or [0]
+
+
+class StepwisePolicy(LikelihoodPolicy):
+    """A policy whose decisions are the devices of units; where it sees, ops run in the order of decisions."""
+
+    network: StepwiseNetwork
+
+    def __init__(self, network: StepwiseNetwork, problem: Problem, *, sees: bool) -> None:
+        self.network = network
+        self._supported = torch.from_numpy(problem.supported.copy())
+        self._costs = (problem.costs or assumed_costs(problem)) if sees else None
+        self._rank = inverse_of(network.order.numpy()) if sees else None
+
+    @torch.no_grad()
+    def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
+        """``count`` plans, drawn side by side; devices that do not support a unit are no choice for it."""
+        devices = torch.zeros((count, len(self._supported)), dtype=torch.int64)
+        schedules = None if self._costs is None else Schedules(self._costs, count)
+        seen, log_ps = list[Episodes](), list[torch.Tensor]()
+
+        def choose(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+            if schedules is None:
+                able = logits.masked_fill(~self._supported[units], -torch.inf)
+                devices[:, units], log_p = drawn(able, exploring, generator)
+            else:
+                seen.append(schedules.drawn(self.network.seeing, logits, units, exploring, generator))
+                devices[:, units], log_p = torch.from_numpy(seen[-1].home), torch.from_numpy(seen[-1].log_p[..., 1])
+            log_ps.append(log_p)
+            return devices[:, units]
+
+        self.network.decode(count, choose)
+        return self._rollouts(devices, torch.cat(log_ps, dim=1).float(), seen)
+
+    def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
+        """The devices of plans are the decisions that lead to them."""
+        devices = torch.tensor(np.stack([plan.placement for plan in plans]))
+        order, seen = self.network.order, list[Episodes]()
+        if self._costs is not None:
+            seen = [Schedules(self._costs, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
+        return self._rollouts(devices, devices.new_zeros((len(plans), 0)).float(), seen)
+
+    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
+        """All plans side by side, as they were drawn."""
+        records: list[Decisions] = [rollout.record for rollout in rollouts]
+        devices, order = torch.stack([record.device for record in records]), self.network.order
+        logits, able = self.network.told(devices), self._supported[order]
+        if self._costs is not None:
+            features, able = (torch.stack([getattr(each, name) for each in records]) for name in ("features", "able"))
+            logits = self.network.seeing(logits, order) + features @ self.network.seeing.weights
+            able = able.scatter(2, devices[:, order, None], value=True)
+        log_p, entropy = log_p_of(logits.masked_fill(~able, -torch.inf), devices[:, order])
+        owner = torch.arange(len(rollouts)).repeat_interleave(devices.shape[1])
+        drawn_with = torch.cat([record.log_p for record in records])
+        return Likelihood(log_p.reshape(-1), drawn_with, owner, entropy.reshape(-1))
+
+    def _rollouts(self, devices: torch.Tensor, log_p: torch.Tensor, seen: Sequence[Episodes]) -> list[Rollout]:
+        """Plans by their devices [B, U], the log-probabilities of these, and what was seen at every step."""
+        records = map(Decisions, devices, log_p, *joined(seen, len(devices)))
+        return [Rollout(Plan(record.device.numpy(), self._rank), record) for record in records]
