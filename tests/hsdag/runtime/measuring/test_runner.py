@@ -165,5 +165,7 @@ def test_where_the_cpu_plugin_crashes_over_a_model_it_is_said_how_to_have_it_gen
     lost, late = (CandidateFailed("ended", lost_worker=True, is_late=is_late) for is_late in (False, True))
     cpu, gpu = DeviceSpec("A", "CPU"), DeviceSpec("GPU", "GPU")
     assert with_hint(lost, cpu).endswith("give CPU devices SNIPPETS_MODE=DISABLE")
+    divided = CandidateFailed("was ended by SIGFPE", lost_worker=True)
+    assert with_hint(divided, cpu) == divided.reason
     others = (late, cpu), (CandidateFailed("ended"), cpu), (lost, gpu)
     assert [with_hint(failure, spec) for failure, spec in others] == ["ended"] * 3
