@@ -68,7 +68,8 @@ BEAM = {
     "auto: windows alone": ("auto", {"without": "beam"}),
 }
 PARTS = ("at_once", "auto", "alone", "beam")
-SAMPLES = 10_000
+SAMPLES, NOTHING_FOUND = 10_000, 10.0
+"""Of the bootstrap; the ratio as which a search counts that found nothing, or nothing like it."""
 Row = dict[str, Any]
 """The name of a problem, whether its family was trained on, and the figures found, several where seeds differ."""
 
@@ -172,7 +173,7 @@ def beam(given: Namespace) -> None:
 
 def judged(name: str, ratios: np.ndarray, most: float = np.inf, least: float | None = None) -> bool:
     """Print the mean of ratios [problems, seeds]; whether it is at most ``most``, or the interval above ``least``."""
-    logs, rng = np.log(ratios), np.random.default_rng(0)
+    logs, rng = np.log(np.minimum(ratios, NOTHING_FOUND)), np.random.default_rng(0)
     samples = [
         logs[rng.integers(len(logs), size=len(logs))][:, rng.integers(logs.shape[1], size=logs.shape[1])].mean()
         for _ in range(SAMPLES)
