@@ -122,6 +122,30 @@ class Decoder(NamedTuple):
     total: Float32Array  # [K]
     home: IntArray  # [N] of a group, -1 before its first op is placed
 
+    @staticmethod
+    def of(tables: Tables, scores: Scores[Float32Array], rules: Rules) -> Decoder:
+        """Room for one episode."""
+        n, d = tables.time_s.shape
+        return Decoder(
+            tables,
+            scores,
+            rules,
+            *lengths_of(tables),
+            state=ListState.of(tables),
+            w=Outlook.of(tables),
+            chance=np.zeros(n),
+            num_placed=np.zeros(d, np.int64),
+            began_s=np.zeros(d),
+            ended_s=np.zeros(d),
+            made_s=np.zeros(d),
+            logit=np.zeros(d),
+            weight=np.zeros(d),
+            taken=np.zeros((d, len(scores.out)), np.float32),
+            hidden=np.zeros(scores.inner.shape[1], np.float32),
+            total=np.zeros(len(scores.out), np.float32),
+            home=np.zeros(n, np.int64),
+        )
+
 
 @bare
 def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes, shared: Sharing) -> None:
@@ -326,7 +350,7 @@ def decode(
     """
     n, d = tables.time_s.shape
     num = len(random)
-    num_features, h = scores.inner.shape
+    num_features = len(scores.inner)
     order, home = forced or (np.zeros((num, n)), np.zeros((num, n)))
     alike = shared or Sharing(*(np.broadcast_to(np.arange(n), (num, n)).copy() for _ in range(2)))
     found = Episodes(
@@ -339,25 +363,7 @@ def decode(
     )
 
     def run(part: slice) -> None:
-        decoder = Decoder(
-            tables,
-            scores,
-            rules,
-            *lengths_of(tables),
-            state=ListState.of(tables),
-            w=Outlook.of(tables),
-            chance=np.zeros(n),
-            num_placed=np.zeros(d, np.int64),
-            began_s=np.zeros(d),
-            ended_s=np.zeros(d),
-            made_s=np.zeros(d),
-            logit=np.zeros(d),
-            weight=np.zeros(d),
-            taken=np.zeros((d, len(scores.out)), np.float32),
-            hidden=np.zeros(h, np.float32),
-            total=np.zeros(len(scores.out), np.float32),
-            home=np.zeros(n, np.int64),
-        )
+        decoder = Decoder.of(tables, scores, rules)
         episodes = Episodes._make(column[part] for column in found)
         decode_many(decoder, random[part], forced is not None, episodes, Sharing._make(each[part] for each in alike))
 

@@ -143,7 +143,7 @@ class GdpNetwork(StepwiseNetwork):
         return torch.as_tensor(self.out(h.flatten(0, 1)[: len(self._x)]))
 
     def decode(self, count: int, choose: Choose) -> None:
-        """Plans are independent draws from one pass."""
+        """Ask for the devices of all units at once, by the logits of one pass."""
         choose(self.logits().expand(count, -1, -1), self.order)
 
 

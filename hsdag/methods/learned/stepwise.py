@@ -40,7 +40,7 @@ from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import lengths_of, levels_of, tables_of
+from hsdag.runtime.problem.tables import levels_of, tables_of
 
 SEEN_NUMBERS = 3 * len(FEATURES)
 """About how many numbers training keeps of what is seen of a device for a unit of a plan."""
@@ -77,39 +77,14 @@ class Schedules:
 
     def __init__(self, costs: ScheduleProblem, count: int) -> None:
         tables = tables_of(costs)
-        _, d = tables.time_s.shape
         self._states = _many(ListState.of(tables), count)
         self._looks = _many(Outlook.of(tables), count)
-        no_row, nothing = np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
-        self._decoder = Decoder(
-            tables,
-            Scores(
-                nothing,
-                no_row,
-                no_row,
-                np.zeros((len(FEATURES), 0), np.float32),
-                nothing,
-                no_row,
-                nothing,
-                no_row,
-                no_row,
-            ),
-            Rules(),
-            *lengths_of(tables),
-            state=ListState.of(tables),
-            w=Outlook.of(tables),
-            chance=np.zeros(0),
-            num_placed=np.zeros(d, np.int64),
-            began_s=np.zeros(d),
-            ended_s=np.zeros(d),
-            made_s=np.zeros(d),
-            logit=np.zeros(d),
-            weight=np.zeros(d),
-            taken=np.zeros((d, 0), np.float32),
-            hidden=nothing,
-            total=nothing,
-            home=np.zeros(0, np.int64),
+        row, rows = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
+        inner = np.zeros((len(FEATURES), 0), np.float32)
+        scores = Scores(
+            select=row, node=rows, seen=rows, inner=inner, inner_bias=row, outer=rows, out=row, direct=rows, own=rows
         )
+        self._decoder = Decoder.of(tables, scores, Rules())
 
     def drawn(
         self,
