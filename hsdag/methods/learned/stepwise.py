@@ -39,8 +39,7 @@ from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy
 from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, offer, permit
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import levels_of, tables_of
+from hsdag.runtime.problem.tables import Tables, levels_of, tables_of
 
 SEEN_NUMBERS = 3 * len(FEATURES)
 """About how many numbers training keeps of what is seen of a device for a unit of a plan."""
@@ -75,8 +74,7 @@ def order_of_visits(problem: Problem, *, sees: bool) -> torch.Tensor:
 class Schedules:
     """B schedules that grow together, unit by unit in one topological order."""
 
-    def __init__(self, costs: ScheduleProblem, count: int) -> None:
-        tables = tables_of(costs)
+    def __init__(self, tables: Tables, count: int) -> None:
         self._states = _many(ListState.of(tables), count)
         self._looks = _many(Outlook.of(tables), count)
         row, rows = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
@@ -258,14 +256,14 @@ class StepwisePolicy(LikelihoodPolicy):
     def __init__(self, network: StepwiseNetwork, problem: Problem, *, sees: bool) -> None:
         self.network = network
         self._supported = torch.from_numpy(problem.supported.copy())
-        self._costs = (problem.costs or assumed_costs(problem)) if sees else None
+        self._tables = tables_of(problem.costs or assumed_costs(problem)) if sees else None
         self._rank = inverse_of(network.order.numpy()) if sees else None
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
         """``count`` plans, drawn side by side; devices that do not support a unit are no choice for it."""
         devices = torch.zeros((count, len(self._supported)), dtype=torch.int64)
-        schedules = None if self._costs is None else Schedules(self._costs, count)
+        schedules = None if self._tables is None else Schedules(self._tables, count)
         seen, log_ps = list[Episodes](), list[torch.Tensor]()
 
         def choose(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
@@ -285,8 +283,8 @@ class StepwisePolicy(LikelihoodPolicy):
         """The devices of plans are the decisions that lead to them."""
         devices = torch.tensor(np.stack([plan.placement for plan in plans]))
         order, seen = self.network.order, list[Episodes]()
-        if self._costs is not None:
-            seen = [Schedules(self._costs, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
+        if self._tables is not None:
+            seen = [Schedules(self._tables, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
         return self._rollouts(devices, devices.new_zeros((len(plans), 0)).float(), seen)
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
@@ -294,7 +292,7 @@ class StepwisePolicy(LikelihoodPolicy):
         records: list[Decisions] = [rollout.record for rollout in rollouts]
         devices, order = torch.stack([record.device for record in records]), self.network.order
         logits, able = self.network.told(devices), self._supported[order]
-        if self._costs is not None:
+        if self._tables is not None:
             features, able = (torch.stack([getattr(each, name) for each in records]) for name in ("features", "able"))
             logits = self.network.seeing(logits, order) + features @ self.network.seeing.weights
             able = able.scatter(2, devices[:, order, None], value=True)
