@@ -137,7 +137,7 @@ def python_command(code: str) -> tuple[str, ...]:
 
     With -P, Python looks for no module in the current folder, where an openvino.py may lie beside a downloaded model.
     """
-    home = str(Path(__file__).parents[2])
+    home = str(Path(sys.modules["hsdag"].__path__[0]).parent)
     return sys.executable, "-P", "-c", f"import sys; {home!r} in sys.path or sys.path.insert(0, {home!r}); {code}"
 
 

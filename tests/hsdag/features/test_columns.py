@@ -1,4 +1,4 @@
-"""Degrees, positions, shapes, op types and fractal dimensions, each against its formula, and their matrix."""
+"""Degrees, positions, shapes and fractal dimensions, each against its formula."""
 
 from __future__ import annotations
 
@@ -8,19 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.features import (
-    GROUPS,
-    STRUCTURE_GROUPS,
-    degrees,
-    feature_matrix,
-    fractal_dimension,
-    one_hot,
-    output_shape,
-    positional_encoding,
-)
-from hsdag.ir.graph.coarsen import coarsen
+from hsdag.features.columns import degrees, fractal_dimension, one_hot, output_shape, positional_encoding
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.ir.graph.partition import Partition
 from tests.networks import as_networkx
 
 DIAMOND = graph_from_edges(
@@ -38,13 +27,6 @@ def test_positions_are_encoded_from_one_on_along_the_topological_order() -> None
     encoding = positional_encoding(graph_from_edges(["X"] * 3, [(2, 1), (1, 0)]), 4)
     assert encoding[0] == pytest.approx([np.sin(3), np.cos(3), np.sin(3 / 100), np.cos(3 / 100)])
     assert encoding[2] == pytest.approx([np.sin(1), np.cos(1), np.sin(1 / 100), np.cos(1 / 100)])
-
-
-def test_a_groups_type_is_the_mean_of_its_members() -> None:
-    coarse = coarsen(DIAMOND, Partition(np.array([0, 0, 0, 1]), 2))
-    matrix = feature_matrix(coarse)
-    assert matrix.values[:, matrix.columns["op_type"]] == pytest.approx(np.array([[1 / 3, 2 / 3, 0], [0, 0, 1]]))
-    assert matrix.names[:3] == ("op_type:A", "op_type:B", "op_type:C")
 
 
 def slope(graph: ComputationGraph, v: int, max_radius: int | None) -> float:
@@ -68,40 +50,3 @@ def test_the_fractal_dimension_is_the_slope_over_hop_distances_up_to_a_radius(
     graph = graph_from_edges(["X"] * n, edges + edges[:2])
     expected = [slope(graph, v, radius) for v in range(graph.num_ops)]
     assert fractal_dimension(graph, radius) == pytest.approx(expected, abs=1e-9)
-
-
-GRAPH = graph_from_edges(
-    ["Parameter", "Convolution", "Relu", "MatMul", "Add", "Result"],
-    [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)],
-    shapes=[(1, 3, 8, 8)] * 5 + [(1, 3)],
-)
-
-
-def test_groups_stand_side_by_side_in_their_order_and_columns_have_names() -> None:
-    matrix = feature_matrix(GRAPH)
-    assert tuple(matrix.columns) == GROUPS
-    ends = [matrix.columns[name].stop for name in GROUPS]
-    assert [matrix.columns[name].start for name in GROUPS] == [0, *ends[:-1]]
-    assert matrix.values.shape == (GRAPH.num_ops, ends[-1]) == (GRAPH.num_ops, len(matrix.names))
-    assert matrix.values[:, matrix.names.index("fractal")] == pytest.approx(fractal_dimension(GRAPH))
-    assert matrix.values[:, matrix.names.index("op_type:Relu")].tolist() == [0, 0, 1, 0, 0, 0]
-    assert matrix.values[:, matrix.names.index("out_degree:2")].tolist() == [0, 1, 0, 0, 0, 0]
-    assert matrix.values[:, matrix.names.index("in_degree:2")].tolist() == [0, 0, 0, 0, 1, 0]
-
-
-@pytest.mark.parametrize("dropped", [("output_shape",), ("positional",), STRUCTURE_GROUPS])
-def test_every_ablation_of_table_3_leaves_the_other_columns_alone(dropped: tuple[str, ...]) -> None:
-    full, rest = feature_matrix(GRAPH), [name for name in GROUPS if name not in dropped]
-    ablated = feature_matrix(GRAPH, rest)
-    assert list(ablated.columns) == rest
-    for name in rest:
-        assert np.array_equal(ablated.values[:, ablated.columns[name]], full.values[:, full.columns[name]])
-
-
-def test_large_graphs_look_at_a_limited_radius_and_say_so() -> None:
-    n = 5_001
-    chain = graph_from_edges(["X"] * n, [(i, i + 1) for i in range(n - 1)])
-    matrix = feature_matrix(chain, ["fractal"])
-    assert matrix.fractal_radius == 32
-    assert matrix.values[0, 0] == pytest.approx(1.0)
-    assert feature_matrix(GRAPH).fractal_radius is None
