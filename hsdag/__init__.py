@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-if not Path(__file__).with_name("ir").joinpath("__init__.py").exists():  # a checkout that was never installed
+_LINKS = (Path(__file__).with_name(name) for name in ("ir", "features", "runtime", "models"))
+if not all((link / "__init__.py").exists() for link in _LINKS):  # a checkout that was never installed
     __path__.append(str(Path(__file__).parents[1]))
 
 if TYPE_CHECKING:
