@@ -124,9 +124,7 @@ class _Decoder:
         return cos, sin
 
     def _mask(self) -> Value:
-        """Return the mask [B, 1, T, S] that is added to scores: 0 where a token may see another, HIDDEN_TOKEN
-        elsewhere.
-        """
+        """Return the mask [B, 1, T, S] to add to scores: 0 where a token may see another, otherwise HIDDEN_TOKEN."""
         zero, one = op.constant(FIRST), op.constant(SECOND)
         new, all_ = (op.gather(op.shape_of(x), one, zero) for x in (self.ids, self.seen))
         columns = op.range(zero, all_, one, "i64")
@@ -223,9 +221,7 @@ class _Decoder:
         return op.reshape(total, op.shape_of(x), False)
 
     def _shares(self, at: str, x: Value) -> Value:
-        """Return the share [X, B * T] of every expert in each token: the ``active`` highest, scaled to sum 1, and 0
-        otherwise.
-        """
+        """Return the share [X, B * T] of every expert in each token: of the ``active`` highest, with sum 1, else 0."""
         sizes = self.sizes
         scores = op.softmax(self._linear(f"{at}.gate", x, sizes.experts, sizes.hidden), 1)
         best = op.topk(scores, np.int64(sizes.active), -1, "max", "value", "i64")

@@ -12,9 +12,7 @@ from hsdag.ir.errors import OptionError, chosen
 from hsdag.models.workload import Workload, WorkloadBuilder
 
 LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}
-"""Graph families of DiviML (§V): Watts-Strogatz, Erdős-Rényi and Barabási-Albert, with the least nodes of a module's
-graph.
-"""
+"""Graph families of DiviML (§V): Watts-Strogatz, Erdős-Rényi, Barabási-Albert; the least nodes per module of each."""
 WS_DEGREE, WS_REWIRED, ER_PROBABILITY, BA_ATTACHED = 4, 0.75, 0.2, 5
 MAX_DRAWS = 10_000
 """Give up on a size after this many graphs drawn without finding a connected one."""

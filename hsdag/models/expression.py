@@ -44,9 +44,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Expression:
-    """An operation applied to operands, which are expressions or input ports; in a WorkloadBuilder, ops instead of
-    ports.
-    """
+    """An operation on operands, each an expression or the number of an input port (of an op, while building)."""
 
     name: str
     argument: str = ""

@@ -104,9 +104,7 @@ class InceptionSizes:
 
 @dataclass(frozen=True)
 class BertSizes:
-    """Sizes of a BERT: layers, token width, heads, width inside the feed-forward part, table sizes (Devlin et al.
-    2019).
-    """
+    """Sizes of a BERT (Devlin et al. 2019): layers, token width, heads, inner feed-forward width, table sizes."""
 
     layers: int
     hidden: int

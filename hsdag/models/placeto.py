@@ -81,8 +81,7 @@ def enas(sizes: EnasSizes) -> Workload:
 def _add_cell(
     network: WorkloadBuilder, name: str, shape: tuple[int, ...], wiring: Wiring, inputs: tuple[int, int]
 ) -> int:
-    """Append a cell after two ops and return its output op, which concatenates the results that no node of the cell
-    reads.
+    """Append a cell after two ops; return its output op, which joins the results that no node of the cell reads.
 
     A 1x1 convolution brings each input to the cell's ``shape``. This holds for halving cells too, where the published
     networks have branches of stride 2.
@@ -159,9 +158,7 @@ def nmt(sizes: NmtSizes) -> Workload:
         return model.add(name, "Parameter", [], (rows, columns))
 
     def cell_weights(name: str, read: int) -> list[int]:
-        """Add the weights of all layers; ``read`` is the width that the first layer reads: a word, or a word and
-        attention.
-        """
+        """Add the weights of all layers; the first layer reads ``read`` elements: a word, or a word and attention."""
         return [weight(f"{name}.l{i}.weight", (w if i else read) + w, GATES * w) for i in range(sizes.layers)]
 
     def product(name: str, sources: list[int], rows: int, columns: int) -> int:
@@ -205,7 +202,7 @@ def nmt(sizes: NmtSizes) -> Workload:
 
 @dataclass(frozen=True)
 class PtbSizes:
-    """Sizes of a recurrent model: ``steps`` words, ``nodes`` nodes of ``width`` elements per cell, sentences in a
+    """Sizes of a recurrent model: ``steps`` words, cells of ``nodes`` nodes of ``width`` elements, sentences in a
     batch.
     """
 
@@ -227,9 +224,7 @@ class PtbSizes:
 
 
 def ptb(sizes: PtbSizes) -> Workload:
-    """Return the unrolled model: (nodes + 3) steps + nodes + 2 ops; all steps read the same weights, ops of type
-    Parameter.
-    """
+    """Return the unrolled model, (nodes + 3) steps + nodes + 2 ops; its weights are ops that all steps read."""
     model = WorkloadBuilder(f"ptb-{sizes.nodes}x{sizes.steps}-seed{sizes.seed}")
     rng = np.random.default_rng(sizes.seed)
     w = sizes.width

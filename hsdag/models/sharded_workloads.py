@@ -34,8 +34,7 @@ def chainmm(num_devices: int, size: int = 10_000) -> Workload:
 
 
 def ffnn(num_devices: int, batch: int = 2**15, width: int = 2**5, hidden: int = 2**16) -> Workload:
-    """Return a feed-forward network on k devices: k row parts, min(4, k) parts of the hidden axis, 4k row parts of
-    softmax.
+    """Return a feed-forward network on k devices: k row parts, min(4, k) hidden parts, 4k row parts of softmax.
 
     X is [batch, width], W1 [width, hidden], W2 [hidden, width]. For k >= 4 there are 46k + 13 ops (197 for four
     devices). The biases are added where partial products are summed. Raises OptionError where an axis cannot be cut.
@@ -62,8 +61,7 @@ def softmax(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...]) -> 
 
 
 def rms_norm(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...] | None = None) -> Sharded:
-    """Return x / sqrt(mean(x^2) + EPSILON) with means over the last axis, cut into ``parts`` (by default those of
-    ``x``).
+    """Return x / sqrt(mean(x^2) + EPSILON) with means over the last axis, cut into ``parts``, by default as ``x``.
 
     The sums of squares are cut into the tiles of ``x``.
     """
@@ -190,9 +188,7 @@ def _attention(
 
 
 def _feed_forward(sh: Sharder, sizes: LlamaSizes, x: Sharded, parts: tuple[int, int]) -> Sharded:
-    """Return W2 (silu(W1 y) * W3 y) for the normed y, added to ``x``; cut along tokens and the hidden axis by
-    ``parts``.
-    """
+    """Return W2 (silu(W1 y) * W3 y) for the normed y, plus ``x``; ``parts`` cut the tokens and the hidden axis."""
     rows, columns = parts
     shape = (sizes.width, sizes.hidden)
     cuts = {"t": rows, "f": columns}
@@ -220,9 +216,7 @@ JOINS, ACTIVATIONS = ("add", "mul", "maximum"), ("relu", "silu")
 
 @dataclass(frozen=True)
 class RandomChain:
-    """Parameters of a random formula over ``matrices`` matrices, whose axes have ``least`` to ``most`` times GRAIN
-    elements.
-    """
+    """Sizes of a random formula over ``matrices`` matrices with axes of ``least`` to ``most`` times GRAIN elements."""
 
     matrices: int = 6
     least: int = 20
@@ -237,9 +231,7 @@ class RandomChain:
         return RandomChain(int(rng.integers(4, 21)), least, most, seed)
 
     def formula(self) -> tuple[Expression, tuple[Shape, ...]]:
-        """Draw the formula from its root; return it with the shapes of the matrices. Number i in it stands for matrix
-        ``Mi``.
-        """
+        """Draw the formula, in which number i stands for matrix ``Mi``, and return it with the shapes of the matrices."""
         rng = np.random.default_rng([self.seed, 0])
         shapes = list[Shape]()
 

@@ -48,9 +48,7 @@ class Sharded:
         return self.region(tuple((0, 1) if size == 1 else r for size, r in zip(self.shape, behind, strict=True)))
 
     def _gather(self, ranges: Ranges, index: Index, inner: Ranges) -> Node:
-        """Return the part ``ranges`` within the tiles whose first indices are ``index``; ``inner`` are the ranges
-        chosen so far.
-        """
+        """Return the part ``ranges`` of the tiles whose first indices are ``index``; ``inner`` are the ranges so far."""
         axis = len(index)
         if axis == len(self.shape):
             op = int(self.tiles[index])
@@ -104,7 +102,7 @@ class Sharder:
     def elementwise(
         self, name: str, operation: str, operands: Sequence[Sharded], parts: Shape | None = None
     ) -> Sharded:
-        """Add one op per tile of the result; operands broadcast. By default the result is cut like the first operand."""
+        """Add one op per tile of the result; operands broadcast. ``parts`` default to those of the first operand."""
 
         def compute(index: Index, ranges: Ranges, meta_op: str) -> int:
             return self._add(name, index, operation, [x.aligned(ranges) for x in operands], meta_op)
@@ -133,8 +131,7 @@ class Sharder:
     def einsum(
         self, name: str, spec: str, cuts: Mapping[str, int], left: Sharded, right: Sharded, bias: Sharded | None = None
     ) -> Sharded:
-        """Add a contraction of two tensors, with the axis of each letter cut into ``cuts[letter]`` parts (by default
-        1).
+        """Add a contraction of two tensors; the axis of each letter is cut into ``cuts[letter]`` parts, by default 1.
 
         ``bias``, if present, is added where the partial results of a tile are summed.
         """

@@ -314,9 +314,7 @@ class Bert(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map three inputs [B, T] to the last hidden state [B, T, D] and the pooler output [B, D]; mask 0 hides a
-        token.
-        """
+        """Map inputs [B, T] to the last hidden state [B, T, D] and pooler output [B, D]; mask 0 hides a token."""
         bias = (1.0 - attention_mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
         positions = self.positions(torch.arange(input_ids.shape[1]).unsqueeze(0))
         x = self.norm(self.words(input_ids) + self.token_types(token_type_ids) + positions)
