@@ -202,9 +202,7 @@ def nmt(sizes: NmtSizes) -> Workload:
 
 @dataclass(frozen=True)
 class PtbSizes:
-    """Sizes of a recurrent model: ``steps`` words, cells of ``nodes`` nodes of ``width`` elements, sentences in a
-    batch.
-    """
+    """Sizes of a recurrent model: words, nodes per cell, elements per node (``width``), sentences in a batch."""
 
     steps: int = 30
     nodes: int = 8

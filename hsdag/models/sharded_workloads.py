@@ -231,7 +231,7 @@ class RandomChain:
         return RandomChain(int(rng.integers(4, 21)), least, most, seed)
 
     def formula(self) -> tuple[Expression, tuple[Shape, ...]]:
-        """Draw the formula, in which number i stands for matrix ``Mi``, and return it with the shapes of the matrices."""
+        """Draw the formula, in which number i stands for matrix ``Mi``; return it with the matrices' shapes."""
         rng = np.random.default_rng([self.seed, 0])
         shapes = list[Shape]()
 

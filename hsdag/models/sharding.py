@@ -48,7 +48,7 @@ class Sharded:
         return self.region(tuple((0, 1) if size == 1 else r for size, r in zip(self.shape, behind, strict=True)))
 
     def _gather(self, ranges: Ranges, index: Index, inner: Ranges) -> Node:
-        """Return the part ``ranges`` of the tiles whose first indices are ``index``; ``inner`` are the ranges so far."""
+        """Return the part ``ranges`` of the tiles whose first indices are ``index``; ``inner`` are their ranges."""
         axis = len(index)
         if axis == len(self.shape):
             op = int(self.tiles[index])
