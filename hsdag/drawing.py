@@ -124,7 +124,7 @@ def html_summary(
     return "\n".join([f"<p>{escape(sentence)}</p>", *([html_table(columns, rows, chosen)] if rows else [])])
 
 
-class Shown(ABC):
+class Displayable(ABC):
     """A result that prints as a few sentences, and that notebooks show with a table; its JSON form is complete."""
 
     @property

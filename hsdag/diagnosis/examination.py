@@ -17,7 +17,7 @@ from hsdag.diagnosis.absent import absent_devices
 from hsdag.diagnosis.findings import Finding, Questions, Severity, of_overlap, of_precision
 from hsdag.diagnosis.genai import genai_features
 from hsdag.diagnosis.model import ModelReport, examined_model
-from hsdag.drawing import Shown
+from hsdag.drawing import Displayable
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import checked
 from hsdag.ir.graph.reader import Shapes, input_shapes, likely_sizes, load_model, model_file
@@ -64,7 +64,7 @@ class Pair(Record):
     gains: dict[str, float]
 
 
-class Examination(Shown, Record):
+class Examination(Displayable, Record):
     """All that was found out; the gravest findings come first, and ``next`` are commands to run.
 
     ``absent`` says of plugins whose devices OpenVINO does not list why it may be so. ``genai`` says of features of

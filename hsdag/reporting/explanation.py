@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, computed_field
 from pydantic.dataclasses import dataclass
 
-from hsdag.drawing import Shown
+from hsdag.drawing import Displayable
 from hsdag.ir.placement.placement import Record
 from hsdag.placing.result import DeviceSettings, settings_table
 from hsdag.runtime.objectives import LATENCY, Objective, find_objective
@@ -148,7 +148,7 @@ def _change(objective: Objective, gain: Gain) -> str:
     return f"{objective.shown(gain.moved) - objective.shown(gain.moved - gain.gain):+.3g}"
 
 
-class Explanation(Shown, Record):
+class Explanation(Displayable, Record):
     """Why a placement is as it is.
 
     ``answer`` is what the search said of it, and of that ``left`` what could be gained at most; ``ops`` counts the ops
