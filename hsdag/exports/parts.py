@@ -1,4 +1,4 @@
-"""The parts of a placed model, as the work-conserving executor cuts it, and which tensors they read, by number."""
+"""Cut a placed model into the parts that the work-conserving executor runs, and number the tensors that they read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hsdag.runtime.objectives import find_objective
 
 @dataclass(frozen=True)
 class Source:
-    """Output number ``port`` of part number ``part``, or with MODEL_INPUT as ``part`` input number ``port``."""
+    """Output ``port`` of part ``part``, or input ``port`` of the model if ``part`` is MODEL_INPUT."""
 
     part: int
     port: int
@@ -38,17 +38,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class PlacedParts:
-    """Parts in an order in which they can run, and where each output of the model comes from."""
+    """Parts in an order in which they can run, and the source of each output of the model."""
 
     parts: tuple[Part, ...]
     outputs: tuple[Source, ...]
 
 
 def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
-    """The parts of a placed model, cut as ``compile_placed`` cuts it; ``model`` is not changed.
+    """Return the parts of a placed model, cut as ``compile_placed`` cuts it; ``model`` is not changed.
 
-    What goes from an input of the model straight to an output is no part: the input feeds that output. Raises
-    PlacementError when the placement is for another model, or has too many parts.
+    An output that repeats an input of the model is read from that input. Raises PlacementError if the placement is for
+    another model or has too many parts.
     """
     model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
@@ -72,9 +72,9 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
 
 
 def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[Source, ...]:
-    """What the inputs of a submodel read, which is number ``part``; adds what it hands out to ``fed``.
+    """Return what the inputs of submodel number ``part`` read, and add its outputs to ``fed``.
 
-    Takes away the constant that only the executor needs, inputs that nothing reads, and outputs that repeat an input or
+    Removes the constant that only the executor needs, inputs that nothing reads, and outputs that repeat an input or
     another output.
     """
     model = submodel.model
@@ -99,7 +99,7 @@ def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[
 
 
 def _passed_on(value: ov.Output) -> ov.Output:
-    """A value without Converts to the type that they read: for nothing else the CPU plugin may give zeros."""
+    """Skip Converts to the type that they read; the CPU plugin may return zeros for a model of nothing else."""
     node = value.get_node()
     if node.get_type_name() == "Convert" and node.get_input_element_type(0) == node.get_output_element_type(0):
         return _passed_on(node.input_value(0))

@@ -1,9 +1,9 @@
-"""Runs the model of this folder on the devices that it was placed on, with nothing but OpenVINO and NumPy.
+"""Run the model of this folder on the devices that it was placed on, using only OpenVINO and NumPy.
 
     python run.py [--input FILE.npz] [--output FILE.npz]
 
-An .npz file has an array for each input, by name or, where it has none, by number; without one, inputs are random, in
-the sizes that the model was placed with. The latency is the median of several runs after a first one.
+An .npz file has an array for each input, under its name or, if it has none, its number. Without a file, inputs are
+random, with the sizes that the model was placed for. The latency is the median of several runs after a first one.
 """
 
 import argparse
@@ -19,14 +19,14 @@ import openvino as ov
 MODEL = "model.xml"
 DEVICE = "CPU"
 PROPERTIES: dict[str, Any] = {}
-SIZES: list[list[int]] = []  # of each input, where these are not fixed
+SIZES: list[list[int]] = []  # shape of each input, if the model does not fix them
 RUNS = 10
 
 FOLDER = Path(__file__).resolve().parent
 
 
 def compiled_model() -> Any:
-    """The model as it was placed; plugins.xml has the devices that OpenVINO does not have by itself."""
+    """Compile the model as it was placed; plugins.xml lists devices that OpenVINO does not have by itself."""
     plugins = FOLDER / "plugins.xml"
     core = ov.Core(plugins) if plugins.exists() else ov.Core()
     core.add_extension(FOLDER / "libhsdag.so")
@@ -34,7 +34,7 @@ def compiled_model() -> Any:
 
 
 def names_of(ports: list[Any]) -> list[str]:
-    """A name for each port: its own, or its number where it has none or an earlier one has the same."""
+    """Return a name for each port: its own, or its number if it has none or an earlier port has the same."""
     names: list[str] = []
     for k, port in enumerate(ports):
         own = port.get_any_name() if port.get_names() else str(k)
@@ -43,7 +43,7 @@ def names_of(ports: list[Any]) -> list[str]:
 
 
 def random_input(port: Any, sizes: list[int] | None, rng: np.random.Generator) -> ov.Tensor:
-    """Normal floats, zeros of other types, and empty strings; a size that nobody gives is the least possible."""
+    """Return normal floats, zeros of other types, or empty strings; sizes that are not given are the least possible."""
     shape = port.get_partial_shape()
     if sizes is None:
         sizes = [] if shape.rank.is_dynamic else [max(size.get_min_length(), int(size.is_dynamic)) for size in shape]
