@@ -1,4 +1,4 @@
-"""``hsdag doctor`` and ``hsdag bisect``: what is wrong on this machine or with a model, and at which op."""
+"""Commands ``hsdag doctor`` and ``hsdag bisect``: find out what is wrong on this machine or with a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = ("doctor", "bisect")
 def doctor(
     model: Annotated[
         Path | None,
-        typer.Argument(help="A model file or folder, to be examined on the devices."),
+        typer.Argument(help="A model file or folder to examine on the devices."),
     ] = None,
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
@@ -29,12 +29,14 @@ def doctor(
     data_shapes: DataShape = None,
     tokens: Tokens = None,
     cuda: bool = typer.Option(
-        False, "--cuda", help="Check the CUDA engine instead, on --devices cuda:0,... Default: all GPUs."
+        False, "--cuda", help="Check the CUDA engine instead, on --devices cuda:0,..., by default on all GPUs."
     ),
-    budget: str | None = typer.Option(None, "--budget", help="Time for all that compiles: 60s, 5m. Default: 60s."),
+    budget: str | None = typer.Option(
+        None, "--budget", help="Time limit for everything that compiles: 60s, 5m. Default: 60s."
+    ),
     as_json: Json = False,
 ) -> None:
-    """Examine the devices here, and what HETERO does with a model. Do they compute rightly, and do they overlap?"""
+    """Examine the devices and what HETERO does with a model. Checks that devices compute correctly and can overlap."""
     from hsdag.ir.errors import OptionError
 
     if cuda:
@@ -73,6 +75,7 @@ def doctor(
 
 
 def _show(found: Examination) -> None:
+    """Print the findings of an examination."""
     host = found.host
     memory = f"{host.memory_bytes / 1e9:.1f} GB of memory, {host.usable_memory_bytes / 1e9:.1f} of it free"
     typer.echo(f"OpenVINO {found.openvino}; {host.threads} threads of the CPU, {memory}")
@@ -94,6 +97,7 @@ def _show(found: Examination) -> None:
 
 
 def _show_devices(found: Examination) -> None:
+    """Print the table of devices."""
     rows = []
     for device in found.devices:
         facts, precision = device.facts, device.outputs_of_a_small_network
@@ -109,6 +113,7 @@ def _show_devices(found: Examination) -> None:
 
 
 def _show_model(report: ModelReport) -> None:
+    """Print how HETERO would divide the model."""
     typer.echo(f"{report.name}: {report.ops} ops, {report.weight_bytes / 1e6:.4g} MB of weights")
     rows = []
     for found in report.hetero:
@@ -124,12 +129,14 @@ def _show_model(report: ModelReport) -> None:
 def bisect(
     model: Model,
     devices: Annotated[
-        str, typer.Option("--devices", "-d", help="The two devices: CPU,GPU.0 or A=CPU[KEY=VALUE;...],B=CPU[...].")
+        str,
+        typer.Option("--devices", "-d", help="The two devices: CPU,GPU.0, or A=CPU[KEY=VALUE;...],B=CPU[...]."),
     ],
     max_difference: Annotated[
         float | None,
         typer.Option(
-            "--max-difference", help="What is allowed, relative to a tensor's largest number. Default: as place."
+            "--max-difference",
+            help="Largest allowed difference relative to a tensor's largest value. Default: as place.",
         ),
     ] = None,
     inputs: Inputs = None,
@@ -137,7 +144,7 @@ def bisect(
     seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Find the first op of a model at which two devices part ways. It cuts the model behind one op after another."""
+    """Find the first op of a model at which two devices disagree. Cuts the model after one op at a time."""
     from hsdag.diagnosis.bisect import bisect as run_bisect
     from hsdag.ir.device import parse_devices
     from hsdag.ir.graph.reader import input_shapes
@@ -150,6 +157,7 @@ def bisect(
 
 
 def _show_bisection(found: Bisection) -> None:
+    """Print the ops that were compared, and the findings."""
     rows = []
     for probe in found.probes:
         apart = "-" if probe.difference is None else f"{probe.difference:.3g}"

@@ -1,4 +1,4 @@
-"""``hsdag inspect`` and ``hsdag devices``: a model's graph in figures, and what this machine has."""
+"""Commands ``hsdag inspect`` and ``hsdag devices``: describe a model's graph and the devices of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMANDS = ("inspect", "devices")
 
 MOST_LEFT = 5
-"""Kinds of ops that are named as not divided."""
+"""Name at most this many kinds of ops that are not divided."""
 
 
 def inspect(
@@ -26,7 +26,7 @@ def inspect(
     devices: Devices = None,
     as_json: Json = False,
 ) -> None:
-    """Print a model's inputs, outputs, ops and sizes. Also ops that devices do not run, and what they could gain."""
+    """Print a model's inputs, outputs, ops and sizes. Also ops that devices do not run, and gains of sharding."""
     from hsdag.diagnosis.inspect import ASK_DEVICES_UP_TO
     from hsdag.diagnosis.inspect import inspect as run_inspect
 
@@ -60,7 +60,7 @@ def inspect(
 
 
 def _print_shards(found: ShardBound) -> None:
-    """Which regions devices could compute together, what that could gain, and why the rest cannot."""
+    """Print which regions devices could compute together, what that could gain, and why other ops cannot be divided."""
     columns = ["scheme", "ops", "up to", "alone ms", "divided at best", "syncs", "pays by itself"]
     rows = []
     for each in found.regions:
@@ -82,7 +82,7 @@ def _print_shards(found: ShardBound) -> None:
 
 
 def devices(as_json: Json = False) -> None:
-    """List the devices here, and how the CPU can be divided."""
+    """List the devices of this machine, and into how many the CPU can be divided."""
     from hsdag.diagnosis.inspect import devices as present_devices
 
     found = present_devices()

@@ -78,7 +78,7 @@ class RayHost(Host):
             raise (JobLost if self._node_id in _nodes() else HostLost)(_line(error)) from error
 
     def _answer(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
-        """Return a job's answer. Raises what Ray does if the worker is lost, TimeoutError if an abandoned job goes on."""
+        """Return a job's answer. Raises Ray's errors for a lost worker, TimeoutError if an abandoned job goes on."""
         if self._actor is None:
             node = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
             worker = ray.remote(RemoteWorker).options(num_cpus=1, max_concurrency=2, scheduling_strategy=node)
