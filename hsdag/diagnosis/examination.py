@@ -1,4 +1,4 @@
-"""The examination of a machine, and of a model on it."""
+"""Examine a machine, and a model on it (``hsdag doctor``)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from hsdag.runtime.measuring.worker import Worker
 from hsdag.search.options import command_words, parse_duration
 
 WINDOWS = 4
-"""Turns in which two devices run alone and side by side, of each kind of small model."""
+"""Number of rounds in which two devices run alone and side by side, for each kind of small model."""
 
 
 class Host(Record):
-    """The machine."""
+    """The machine's CPU threads and memory."""
 
     threads: int
     memory_bytes: float
@@ -44,7 +44,7 @@ class Host(Record):
 
 
 class Device(Record):
-    """A device, and what it said; None where it failed."""
+    """A device with its facts and the precision of a small network's outputs; either is None if the device failed."""
 
     name: str
     plugin: str
@@ -54,10 +54,10 @@ class Device(Record):
 
 
 class Pair(Record):
-    """Two devices, and what they do at the same time.
+    """Two devices, and how well they work at the same time.
 
-    ``gains`` are the work of both at once over that of one after the other, by what bounds the two small models: 2
-    where they do not disturb each other, 1 where they take turns.
+    ``gains`` is the speed of both at once over that of one after the other, for small models bound by compute and by
+    memory: 2 if they do not disturb each other, 1 if they take turns.
     """
 
     names: tuple[str, str]
@@ -65,10 +65,10 @@ class Pair(Record):
 
 
 class Examination(Displayable, Record):
-    """All that was found out; the gravest findings come first, and ``next`` are commands to run.
+    """Result of an examination; the most severe findings come first, and ``next`` lists commands to run.
 
-    ``absent`` says of plugins whose devices OpenVINO does not list why it may be so. ``genai`` says of features of
-    OpenVINO GenAI why a placed model of the folder cannot use them here, None where it can.
+    ``absent`` says, by plugin, why OpenVINO may list no devices of it. ``genai`` says, by feature of OpenVINO GenAI,
+    why a placed model of the folder cannot use it here, None if it can.
     """
 
     openvino: str
@@ -83,7 +83,7 @@ class Examination(Displayable, Record):
 
     @property
     def said(self) -> list[str]:
-        """The findings, those that are alike together, and what to run next."""
+        """The findings, with equal ones joined, and the commands to run next."""
         groups: dict[tuple[str, str], list[str]] = {}
         for each in self.findings:
             groups.setdefault((each.severity.value, each.text), []).append(each.about)
@@ -104,11 +104,16 @@ def examine(
     command: Sequence[str] = WORKER_COMMAND,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Examination:
-    """Find out what is true on this machine, and what HETERO would do with a model, a file or an ``ov.Model``.
+    """Examine this machine, and what HETERO would do with a model.
 
-    Plugins run in a process of their own: one that crashes, hangs or fails is a finding. What compiles ends after
-    a ``budget`` in all. A model of dynamic shapes is run on those of ``data_shape`` or ``tokens``. Raises ModelError
-    for a model that cannot be read, or does not take the shapes, DeviceError for a list of devices that is malformed.
+    Plugins run in a separate process, so one that crashes, hangs or fails becomes a finding. Raises ModelError for a
+    model that cannot be read or does not take the shapes, and DeviceError for a malformed list of devices.
+
+    Args:
+        source: A model file, an ``ov.Model``, or None to examine the devices only.
+        budget: Time limit for everything that compiles.
+        data_shape: Typical shapes with which a model of dynamic shapes is run; ``tokens`` gives them for language
+            models.
     """
     shapes = input_shapes(shape)
     scenarios = parse_scenarios(data_shape, tokens)
@@ -148,7 +153,7 @@ def examine(
 
 
 def _listed(questions: Questions) -> tuple[str, ...]:
-    """What OpenVINO finds; where it crashes over that, what each plugin finds by itself."""
+    """Return the devices that OpenVINO lists; if that crashes, those that each plugin lists by itself."""
     found = questions.ask("OpenVINO", "listing devices", ask(Worker.list_devices), compiles=False)
     if found is not None:
         return found
@@ -157,6 +162,7 @@ def _listed(questions: Questions) -> tuple[str, ...]:
 
 
 def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
+    """Load a device, run a small network on it, and collect findings."""
     facts = questions.ask(spec.name, "loading", ask(Worker.device_facts, spec), compiles=False)
     precision = None if facts is None else questions.ask(spec.name, "a small network", ask(Worker.precision, spec))
     if facts is not None and precision is not None:
@@ -165,6 +171,7 @@ def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
 
 
 def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:
+    """Run two devices side by side and collect findings."""
     about = f"{one.name} and {other.name}"
     gains: dict[str, float] = {}
     for kind in ("compute", "memory"):
@@ -187,10 +194,14 @@ def next_commands(
     shapes: Sequence[str],
     sizes: tuple[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Commands for devices, the most useful first.
+    """Return the commands to run next, the most useful first.
 
-    ``shapes`` are options that were given; an option and its value give other inputs ``sizes``.
-    The CPU was divided into ``parts``; where it is the only device, its ``threads`` can be.
+    Args:
+        model: The model's file.
+        parts: Number of parts that the CPU was divided into; None if it was not.
+        threads: Threads of the CPU, which can be divided if it is the only device.
+        shapes: Options that give shapes.
+        sizes: An option and its value that give sizes to inputs without any.
     """
     if not devices:
         return ()
@@ -211,7 +222,7 @@ def next_commands(
 
 
 def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
-    """Shapes and scenarios as the options that gave them."""
+    """Return shapes and scenarios as command-line options."""
     tokens = ",".join(scenario.tokens for scenario in scenarios if scenario.tokens)
     texts = [] if tokens else [scenario.text for scenario in scenarios]
     given = {"shape": shapes, "tokens": tokens, "data_shape": texts}
@@ -219,7 +230,7 @@ def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
 
 
 def _as_option(spec: DeviceSpec, *, in_f32: bool) -> str:
-    """A device as ``--devices`` takes it."""
+    """Format a device as in ``--devices``."""
     implied = ADDED_DEFAULTS.get(spec.plugin, {}).items()
     properties = dict(spec.properties.items() - implied) | ({"INFERENCE_PRECISION_HINT": "f32"} if in_f32 else {})
     listed = ";".join(f"{key}={value}" for key, value in sorted(properties.items()))
