@@ -1,4 +1,4 @@
-"""Explaining: from a placement, its costs and what was measured to the ``Explanation`` of it.
+"""Make the ``Explanation`` of a placement from its costs and measurements.
 
 Legend: N ops, U units.
 """
@@ -32,14 +32,14 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import CostSource
 
 LIMIT_S = 20.0
-"""Seconds after which no further move is simulated."""
+"""Seconds after which no further moves are simulated."""
 
 NO_COSTS = "Nothing was profiled, so gains and limits are not known; --model MODEL has the model profiled."
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A placement of a problem, its costs where they are known, and the search that it was measured in."""
+    """A placement of a problem, its costs if known, and the result of the search that measured it, if any."""
 
     problem: Problem
     costs: PlacementCosts | None
@@ -48,7 +48,7 @@ class Case:
     result: PlaceResult | None = None
 
     def explained(self, limit_s: float = LIMIT_S) -> Explanation:
-        """The explanation, of which simulating all moves may take ``limit_s``."""
+        """Return the explanation; simulating moves may take ``limit_s`` seconds."""
         begin_s = time.monotonic()
         problem = self.problem
         if self.placement.shards or self.placement.copies:
@@ -94,7 +94,7 @@ class Case:
         )
 
     def _spread(self) -> Explanation:
-        """The explanation of a placement that divides ops, or copies the model."""
+        """Return the explanation of a placement that divides ops or copies the model."""
         placement, graph, names = self.placement, self.problem.units.fine, self.problem.devices
         homes = placement.homes_of(graph)
         op = {name: v for v, name in enumerate(graph.canonical_names)}
@@ -126,12 +126,13 @@ class Case:
         )
 
     def _answer(self) -> dict[str, Any]:
-        """What the search said of the placement, where that was its answer, and of what is left to gain."""
+        """Return what the search said of the placement, and of what is left to gain, if this was its answer."""
         if self.result is None or self.placement != self.result.placement:
             return {}
         return {"answer": self.result.summary, "left": self.result.bound, "settings": self.result.settings}
 
     def _costed(self, placement: IntArray, costs: PlacementCosts) -> CostedPlacement:
+        """Return the placement [N] with its costs and ranks; ops without a rank come last."""
         priority = self.placement.priority_of(self.problem.units.fine)
         known = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
         order = None if known is None else np.array(known, dtype=np.int64)
@@ -139,6 +140,7 @@ class Case:
         return CostedPlacement(self.problem.units.fine, self.problem.devices, placement, order, in_seconds, costs)
 
     def _prediction(self, costed: CostedPlacement | None) -> Prediction:
+        """Return the simulated and the measured value of the placement."""
         latency = self.placement.latency
         measured = latency.median_s if latency is not None and latency.measured else None
         is_calibrated = costed is not None and costed.costs.costs.source is CostSource.CALIBRATED
@@ -147,9 +149,12 @@ class Case:
     def _rival(
         self, own: IntArray | None, costed: CostedPlacement | None, gains: Sequence[Gain], *, split: bool
     ) -> Rival | None:
-        """The best other plan, of those over several devices where ``split`` says so.
+        """Return the best other plan, with ``split`` the best that uses several devices.
 
-        Plans of the final comparison come first, then the best single move by the costs; None where there is neither.
+        Plans of the final comparison take precedence over the best single move by the costs; None if there is neither.
+
+        Args:
+            own: Device indices [N] of the placement, None if it uses devices that the search did not.
         """
         others = {
             name: placement
@@ -170,14 +175,14 @@ class Case:
         return Rival(name, False, move.moved / costed.value, None, move.moved, (there,), len(move.ops))
 
     def _is_alike(self, placement: IntArray, other: IntArray) -> bool:
-        """Whether two placements [N] run every op on devices of one kind, as two halves of a CPU are."""
+        """Return whether two placements [N] are equal, or each on one device of the same kind (as CPU halves are)."""
         known = {spec.name: repr((spec.plugin, spec.properties)) for spec in self.placement.devices}
         kinds = np.array([known.get(name, name) for name in self.problem.devices])
         is_whole = len(np.unique(placement)) == len(np.unique(other)) == 1
         return np.array_equal(placement, other) or (is_whole and bool((kinds[placement] == kinds[other]).all()))
 
     def _compared(self) -> dict[str, IntArray]:
-        """The plans [N] of the final comparison beside the answer that keep pins and were not turned down."""
+        """Return the plans [N] of the final comparison, except the answer, that keep pins and were not rejected."""
         problem, result = self.problem, self.result
         if result is None or self.placement.affinity != result.placement.affinity:
             return {}
@@ -193,7 +198,7 @@ class Case:
 def differences(
     problem: Problem, placement: IntArray | None, other: IntArray, costed: CostedPlacement | None
 ) -> tuple[tuple[Difference, ...], int]:
-    """The units that another placement [N] has elsewhere, the longest first, and how many ops these are."""
+    """Return the units that another placement [N] has on another device, longest first, and how many such ops."""
     if placement is None:
         return (), 0
     graph, names = problem.units.fine, problem.devices
@@ -211,10 +216,10 @@ def differences(
 
 
 def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanation:
-    """Explain the answer of a kept run, or another placement of its model, by the costs that the search ended with.
+    """Explain the answer of a kept run, or another placement of its model, with the costs at the end of the search.
 
-    Raises SearchError where the search did not end and no placement is given, PlacementError where that is for another
-    model.
+    Raises SearchError if the search has not ended and no placement is given, and PlacementError if the placement is for
+    another model.
     """
     chosen = placement or kept.placement
     if chosen is None:
@@ -223,7 +228,10 @@ def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanat
 
 
 def _devices_of(placement: Placement) -> DeviceSet:
-    """The devices of a placement; a whole device beside parts of it, without ops of a split, is a rival of theirs."""
+    """Return the devices of a placement.
+
+    A whole device next to its parts that has no ops of a split is a rival of the parts, to be compared with.
+    """
     specs, used = placement.devices, placement.used_devices
     parted = {spec.plugin for spec in specs if spec.is_added}
     rivals = [s for s in specs if not s.is_added and s.plugin in parted and (s.name not in used or len(used) == 1)]
@@ -240,13 +248,14 @@ def explain(
     shape: str | Mapping[str, Sequence[int]] | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
-    """Say why a placement is as it is; what ``hsdag explain`` does. Figures are simulated unless they say otherwise.
+    """Explain why a placement is as it is, as ``hsdag explain`` does; figures are simulated unless marked as measured.
 
-    Costs are those that the search ended with, from ``run``, by default the run folder beside the placement file; or,
-    with ``model``, a path or an ``ov.Model``, those of its profile, which is measured where the cache does not hold it.
-
-    Raises a ``hsdag.HsdagError`` for what the caller can put right: OptionError for both a run and a model, for a
+    Raises a ``hsdag.HsdagError`` for what the caller can correct: OptionError for both a run and a model, for a
     ``shape`` without a model, and for a placement in memory with neither.
+
+    Args:
+        run: Run folder whose costs are used; by default the one next to the placement file.
+        model: Path or ``ov.Model`` whose profile gives the costs; it is measured unless the cache has it.
     """
     if run is not None and model is not None:
         raise OptionError("costs come from --run or from --model, not from both; leave one out")

@@ -1,6 +1,6 @@
-"""The page of a report: one HTML file with all that it needs, which opens from disk without a network.
+"""Build the page of a report: one self-contained HTML file, which opens from disk without a network.
 
-Its sections come in the order in which questions come up; those that have nothing to show are left out.
+Sections come in the order in which questions arise; those with nothing to show are left out.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 CSS = (HERE / "page.css").read_text(encoding="utf-8")
-"""Of the page, and from the first ``:host`` on of Bokeh's widgets."""
+"""Style of the page, and, from the first ``:host`` on, of Bokeh's widgets."""
 
 FEWEST, MOST = 4, 80
-"""Layers that make a list worth having, and that can be looked through."""
+"""Show layers only if their number is in this range, worth a list and still easy to look through."""
 
-SMALLEST = 400  # the share of all ops, as one of so many, that a layer has at least
-OTHERS = "other ops"  # what ops are called that are in no layer
+SMALLEST = 400  # a layer has at least one in this many of all ops
+OTHERS = "other ops"  # name for ops that are in no layer
 
 MOST_ROWS, MOST_OPS = 8, 40
-"""Of gains, the largest first; of the profile, the longest first."""
+"""Most rows of the table of gains, and of the profile, largest and longest first."""
 
 GRAPH_LEAD = (
     "Data flow from left to right; small marks are weights and what else is known before any data. Thick lines go from "
@@ -64,7 +64,7 @@ COMPARISON_LEAD = (
 
 
 class Fact(NamedTuple):
-    """A figure of the first screen."""
+    """A figure at the top of the page."""
 
     label: str
     value: str
@@ -73,7 +73,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A heading, a sentence, HTML that is escaped already, and figures below it."""
+    """A section of the page: heading, lead sentence, HTML that is already escaped, and figures below it."""
 
     key: str
     title: str
@@ -83,7 +83,7 @@ class Section:
 
 
 def report_html(run: RunFolder) -> str:
-    """The page. Raises OptionError where it cannot be drawn here, FileFormatError as reading a run does."""
+    """Return the page. Raises OptionError if it cannot be drawn here, and FileFormatError as reading a run does."""
     missing = [module for module in ("bokeh", "igraph") if find_spec(module) is None]
     if missing:
         raise OptionError(f"reports need {missing[0]}, which is not installed; {install_extra('report')}")
@@ -113,7 +113,7 @@ def report_html(run: RunFolder) -> str:
 
 
 def _document(roots: Sequence[UIElement]) -> Document:
-    """The figures, which take the page's colours."""
+    """Return a Bokeh document of the figures, which take the page's colours."""
     from bokeh.document import Document
     from bokeh.models import CustomJS, InlineStyleSheet, Legend, Plot, Title, UIElement
 
@@ -130,12 +130,12 @@ def _document(roots: Sequence[UIElement]) -> Document:
 
 
 def versus_of(result: PlaceResult) -> str | None:
-    """The best single device; None where none runs the model."""
+    """Return the name of the best single device, or None if none runs the model."""
     return None if result.placement.speedup is None else result.placement.speedup.versus
 
 
 def facts_of(run: RunFolder) -> list[Fact]:
-    """What was gained, what it takes now, and what was tried."""
+    """Return what was gained, the present value, and how much was tried."""
     facts = []
     if run.result is not None:
         facts += [_gain(run.result), _value(run.result, run.problem.objective)]
@@ -152,6 +152,7 @@ def _tally(run: RunFolder) -> Tally:
 
 
 def _gain(result: PlaceResult) -> Fact:
+    """Return the speed-up over the best single device as a fact."""
     answer, versus = result.answer, versus_of(result)
     if versus is None:
         return Fact("Gain", "runs at all", result.no_single)
@@ -166,6 +167,7 @@ def _gain(result: PlaceResult) -> Fact:
 
 
 def _value(result: PlaceResult, objective: Objective) -> Fact:
+    """Return the median of the answer as a fact."""
     answer, versus = result.answer, versus_of(result)
     note = f"p95 {objective.text(answer.p95)}, {answer.runs} runs"
     for row in result.rows:
@@ -175,7 +177,7 @@ def _value(result: PlaceResult, objective: Objective) -> Fact:
 
 
 def sections_of(run: RunFolder) -> list[Section]:
-    """All sections that have something to show."""
+    """Return all sections that have something to show."""
     objective, result = run.problem.objective, run.result
     placed = PlacedGraph.of(run)
     found = []
@@ -218,10 +220,10 @@ def _timeline(run: RunFolder, timeline: Timeline) -> Section:
 
 
 def layers_by_name(names: Sequence[str]) -> list[str]:
-    """[N] the layer of each op: the longest beginning of its name, up to a ``/`` or ``.``, that leaves few layers.
+    """Return a layer for each op, [N]: the longest prefix of its name, up to a ``/`` or ``.``, that leaves few layers.
 
-    A layer has a fair number of ops, and the next shorter beginning of their names is a layer for those of others.
-    Where names tell nothing, a layer is a run of the ops in their order.
+    Each layer has at least one in ``SMALLEST`` of all ops; other ops take the next shorter prefix that is a layer. If
+    names give no useful layers, a layer is a run of consecutive ops.
     """
     paths = [[part for part in re.split(r"[/.]", name)[:-1] if part] for name in names]
     sizes = Counter("/".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
@@ -235,20 +237,25 @@ def layers_by_name(names: Sequence[str]) -> list[str]:
 
 
 def in_order(middle: Mapping[str, float]) -> list[str]:
-    """Return names of layers, whose ``middle`` in the drawing is given: kinds as data flow, each by its numbers."""
+    """Sort layers for display: kinds of layers as data flow, and within a kind by number.
+
+    Args:
+        middle: Horizontal middle of each layer in the drawing, by name.
+    """
     kinds: dict[str, float] = {}
     for layer, x in middle.items():
         kind = re.sub(r"\d+", "#", layer)
         kinds[kind] = min(x, kinds.get(kind, x))
 
     def place(layer: str) -> tuple[float, list[int], float]:
+        """Return the sort key of a layer."""
         return kinds[re.sub(r"\d+", "#", layer)], [int(number) for number in re.findall(r"\d+", layer)], middle[layer]
 
     return sorted(middle, key=place)
 
 
 def layers_html(placed: PlacedGraph) -> str:
-    """A line for each layer, which opens to its ops and goes to them in the graph; empty where the graph is small."""
+    """Return an expandable line per layer with its ops and a button that shows them; empty for small graphs."""
     graph, drawing = placed.graph, placed.drawing
     ops = [v for v in graph.topological_order.tolist() if not drawing.is_known[v]]
     if len(ops) <= LARGE:
@@ -276,6 +283,7 @@ def layers_html(placed: PlacedGraph) -> str:
 
 
 def _profile(placed: PlacedGraph) -> str:
+    """Return the table of the ops that take longest."""
     graph = placed.graph
     rows = []
     known = np.flatnonzero(np.isfinite(placed.time_s).any(axis=0))
@@ -290,6 +298,7 @@ def _profile(placed: PlacedGraph) -> str:
 
 
 def _tried(run: RunFolder, objective: Objective) -> Section:
+    """Return the section on placements that were tried, failed or were ruled out."""
     tally, result = _tally(run), run.result
     tables = {"Why placements failed": (["reason", "count"], [[why, str(n)] for why, n in tally.failures.items()])}
     if result is not None:
