@@ -21,7 +21,7 @@ from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.methods.cuts.mincut import proven_bound
 from hsdag.placing.subject import with_costs
-from hsdag.reporting.explanation import BoundSaid, Gain, Limit
+from hsdag.reporting.explanation import Gain, Limit, ReportedBound
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -194,7 +194,7 @@ def _within_memory(problem: Problem, unit: IntArray, placements: IntArray, value
     return np.where([memory.fits(placement[first]) for placement in placements], values, np.inf)
 
 
-def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid | None:
+def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> ReportedBound | None:
     """Return the largest known lower bound and the share of ``value`` above it, or None if nothing is proven.
 
     Under HETERO the bound is the minimum cut. Where devices work side by side, transfers are taken to be free, because
@@ -209,4 +209,4 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
         found = lower_bound(problem.objective, free, Execution.WORK_CONSERVING)
     if found is None or not np.isfinite(found.value):
         return None
-    return BoundSaid(found.value, found.argument, max(0.0, 1.0 - found.value / value))
+    return ReportedBound(found.value, found.argument, max(0.0, 1.0 - found.value / value))

@@ -93,7 +93,7 @@ class Rival:
 
 
 @dataclass(frozen=True)
-class BoundSaid:
+class ReportedBound:
     """A lower bound on the value of any placement under the same costs, its proof, and the share above it (``gap``)."""
 
     value: float
@@ -173,7 +173,7 @@ class Explanation(Displayable, Record):
     limits: tuple[Limit, ...] = ()
     next_best: Rival | None = None
     best_split: Rival | None = None
-    bound: BoundSaid | None = None
+    bound: ReportedBound | None = None
     regions: tuple[Shared, ...] = ()
     copies: dict[str, int] = Field(default_factory=dict)
     settings: tuple[DeviceSettings, ...] = ()
