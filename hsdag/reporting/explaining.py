@@ -52,7 +52,7 @@ class Case:
         begin_s = time.monotonic()
         problem = self.problem
         if self.placement.shards or self.placement.copies:
-            return self._spread()
+            return self._multi_device()
         named = self.placement.devices_of(problem.units.fine)
         index = {name: d for d, name in enumerate(problem.devices)}
         notes = list[str]()
@@ -93,7 +93,7 @@ class Case:
             **known,
         )
 
-    def _spread(self) -> Explanation:
+    def _multi_device(self) -> Explanation:
         """Return the explanation of a placement that divides ops or copies the model."""
         placement, graph, names = self.placement, self.problem.units.fine, self.problem.devices
         homes = placement.homes_of(graph)
