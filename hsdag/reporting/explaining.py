@@ -22,7 +22,7 @@ from hsdag.placing.given import placement_of
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RESULT, RunFolder
 from hsdag.placing.session import Session
-from hsdag.reporting.costed import CostedPlacement, bound_of, last_of_units, pieces, simulated_gains
+from hsdag.reporting.attribution import Attribution, bound_of, last_of_units, pieces, simulated_gains
 from hsdag.reporting.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import DeviceSet
@@ -65,25 +65,25 @@ class Case:
             notes.append(NO_COSTS)
         if problem.objective.unit != "s":
             notes.append(f"Costs are in seconds: what they say is of latency, not of {problem.objective.name}.")
-        costed = None if own is None or self.costs is None else self._costed(own, self.costs)
-        if costed is not None and not np.isfinite(costed.value):
+        attribution = None if own is None or self.costs is None else self._attribution(own, self.costs)
+        if attribution is not None and not np.isfinite(attribution.value):
             notes.append("The costs say that the placement cannot run: a device lacks one of its ops.")
-            costed = None
-        gains, unmoved = ((), 0) if costed is None else simulated_gains(costed, problem, limit_s)
+            attribution = None
+        gains, unmoved = ((), 0) if attribution is None else simulated_gains(attribution, problem, limit_s)
         if unmoved:
             notes.append(f"{unmoved} units were not moved: simulating a move takes long, and time was over.")
-        rivals = {split: self._rival(own, costed, gains, split=split) for split in (False, True)}
+        rivals = {split: self._rival(own, attribution, gains, split=split) for split in (False, True)}
         known: dict[str, Any] = {}
-        if costed is not None:
-            bound = bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value)
-            known = {"limits": costed.limits(), "bound": bound}
+        if attribution is not None:
+            bound = bound_of(replace(problem, objective=attribution.objective), attribution.costs, attribution.value)
+            known = {"limits": attribution.limits(), "bound": bound}
         return Explanation(
             model=self.placement.model.name,
             executor=self.executor,
             objective=problem.objective.name,
             **self._answer(),
             ops={name: named.count(name) for name in dict.fromkeys((*problem.devices, *named))},
-            value=self._prediction(costed),
+            value=self._prediction(attribution),
             gains=gains,
             num_unmoved=unmoved,
             next_best=rivals[False],
@@ -131,23 +131,23 @@ class Case:
             return {}
         return {"answer": self.result.summary, "left": self.result.bound, "settings": self.result.settings}
 
-    def _costed(self, placement: IntArray, costs: PlacementCosts) -> CostedPlacement:
-        """Return the placement [N] with its costs and ranks; ops without a rank come last."""
+    def _attribution(self, placement: IntArray, costs: PlacementCosts) -> Attribution:
+        """Return the attribution of a placement [N] under ``costs``; ops without a rank come last."""
         priority = self.placement.priority_of(self.problem.units.fine)
         known = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
         order = None if known is None else np.array(known, dtype=np.int64)
         in_seconds = self.problem.objective if self.problem.objective.unit == "s" else LATENCY
-        return CostedPlacement(self.problem.units.fine, self.problem.devices, placement, order, in_seconds, costs)
+        return Attribution(self.problem.units.fine, self.problem.devices, placement, order, in_seconds, costs)
 
-    def _prediction(self, costed: CostedPlacement | None) -> Prediction:
+    def _prediction(self, attribution: Attribution | None) -> Prediction:
         """Return the simulated and the measured value of the placement."""
         latency = self.placement.latency
         measured = latency.median_s if latency is not None and latency.measured else None
-        is_calibrated = costed is not None and costed.costs.costs.source is CostSource.CALIBRATED
-        return Prediction(None if costed is None else costed.value, measured, is_calibrated)
+        is_calibrated = attribution is not None and attribution.costs.costs.source is CostSource.CALIBRATED
+        return Prediction(None if attribution is None else attribution.value, measured, is_calibrated)
 
     def _rival(
-        self, own: IntArray | None, costed: CostedPlacement | None, gains: Sequence[Gain], *, split: bool
+        self, own: IntArray | None, attribution: Attribution | None, gains: Sequence[Gain], *, split: bool
     ) -> Rival | None:
         """Return the best other plan, with ``split`` the best that uses several devices.
 
@@ -165,14 +165,14 @@ class Case:
             best = self.result.comparison.fastest(list(others))
             ratio = self.result.comparison.ratio(self.result.answer.name, best)
             ci95 = (ratio.low, ratio.high) if ratio.is_known else None
-            differs = differences(self.problem, own, others[best], costed)
+            differs = differences(self.problem, own, others[best], attribution)
             return Rival(best, True, ratio.value, ci95, self.result.comparison.median(best), *differs)
-        if costed is None or not gains or (split and len(costed.devices) < 2):
+        if attribution is None or not gains or (split and len(attribution.devices) < 2):
             return None
         move = gains[-1]
         there = Difference(move.op, move.op_type, move.device, move.other)
         name = f"the one with {move.op} on {move.other}"
-        return Rival(name, False, move.moved / costed.value, None, move.moved, (there,), len(move.ops))
+        return Rival(name, False, move.moved / attribution.value, None, move.moved, (there,), len(move.ops))
 
     def _is_alike(self, placement: IntArray, other: IntArray) -> bool:
         """Return whether two placements [N] are equal, or each on one device of the same kind (as CPU halves are)."""
@@ -196,15 +196,15 @@ class Case:
 
 
 def differences(
-    problem: Problem, placement: IntArray | None, other: IntArray, costed: CostedPlacement | None
+    problem: Problem, placement: IntArray | None, other: IntArray, attribution: Attribution | None
 ) -> tuple[tuple[Difference, ...], int]:
     """Return the units that another placement [N] has on another device, longest first, and how many such ops."""
     if placement is None:
         return (), 0
     graph, names = problem.units.fine, problem.devices
     unit = pieces(problem, placement)
-    weight = graph.flops if costed is None else np.nan_to_num(costed.costs.costs.time_s).max(axis=1)
-    taken = graph.flops if costed is None else costed.time_s
+    weight = graph.flops if attribution is None else np.nan_to_num(attribution.costs.costs.time_s).max(axis=1)
+    taken = graph.flops if attribution is None else attribution.time_s
     heaviest = last_of_units(np.lexsort((graph.flops, taken)), unit)
     ops = sorted(heaviest[np.unique(unit[placement != other])].tolist(), key=lambda v: -weight[v])
     found = [

@@ -37,8 +37,8 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class CostedPlacement:
-    """A placement of a graph, [N] device indices, under an executor's costs, with ranks [N] if it has any."""
+class Attribution:
+    """The costs of a placement, [N] device indices with ranks [N] if it has any, attributed to their causes."""
 
     graph: ComputationGraph
     devices: tuple[str, ...]
@@ -128,8 +128,8 @@ class CostedPlacement:
         yield self._limit("", "slow-downs", OpByOpCosts(replace(own, slowdown=None)))
 
 
-def simulated_gains(costed: CostedPlacement, problem: Problem, limit_s: float) -> tuple[tuple[Gain, ...], int]:
-    """Return what each unit gains from being where it is, largest first, and the number of units not simulated in time.
+def simulated_gains(attribution: Attribution, problem: Problem, limit_s: float) -> tuple[tuple[Gain, ...], int]:
+    """Return what each unit gains from its device, largest first, and the number of units not simulated in time.
 
     Every unit is moved, by itself, to every other device that runs it and has the memory, units that take longest
     first. A unit that no other device can take has no gain.
@@ -138,21 +138,22 @@ def simulated_gains(costed: CostedPlacement, problem: Problem, limit_s: float) -
         limit_s: Seconds after which no further moves are simulated.
     """
     begin_s = time.monotonic()
-    unit = pieces(problem, costed.placement)
-    heaviest = last_of_units(np.lexsort((costed.graph.flops, costed.time_s)), unit)
-    home = costed.placement[heaviest]
-    values = np.full((len(home), len(costed.devices)), np.nan)  # [U, D] with each unit on each device
-    values[np.bincount(unit, ~floating_ops(costed.graph)) == 0] = costed.value  # units of constants run nowhere
+    graph, value = attribution.graph, attribution.value
+    unit = pieces(problem, attribution.placement)
+    heaviest = last_of_units(np.lexsort((graph.flops, attribution.time_s)), unit)
+    home = attribution.placement[heaviest]
+    values = np.full((len(home), len(attribution.devices)), np.nan)  # [U, D] with each unit on each device
+    values[np.bincount(unit, ~floating_ops(graph)) == 0] = value  # units of constants run nowhere
     values[~problem.supported[problem.units.partition.labels[heaviest]]] = np.inf
     values[np.arange(len(home)), home] = np.inf
-    longest_first = np.argsort(-np.bincount(unit, costed.time_s), kind="stable")
+    longest_first = np.argsort(-np.bincount(unit, attribution.time_s), kind="stable")
     todo = [(u, d) for u in longest_first.tolist() for d in np.flatnonzero(np.isnan(values[u])).tolist()]
     for begin in range(0, len(todo), AT_ONCE):
         if time.monotonic() - begin_s > limit_s:
             break
         some = np.array(todo[begin : begin + AT_ONCE])
-        placements = np.where(unit == some[:, :1], some[:, 1:], costed.placement)
-        values[some[:, 0], some[:, 1]] = _within_memory(problem, unit, placements, costed.values(placements))
+        placements = np.where(unit == some[:, :1], some[:, 1:], attribution.placement)
+        values[some[:, 0], some[:, 1]] = _within_memory(problem, unit, placements, attribution.values(placements))
     unmoved = np.isnan(values).any(axis=1)
     best = np.where(unmoved[:, None], np.inf, values).argmin(axis=1)
     moved = np.where(unmoved, np.inf, values[np.arange(len(home)), best])
@@ -160,10 +161,10 @@ def simulated_gains(costed: CostedPlacement, problem: Problem, limit_s: float) -
     for u in np.argsort(-moved, kind="stable").tolist():
         if np.isfinite(moved[u]):
             op = int(heaviest[u])
-            ops = tuple(costed.graph.op_names[v] for v in np.flatnonzero(unit == u).tolist())
-            where = costed.devices[home[u]], costed.devices[best[u]]
-            gain = float(moved[u]) - costed.value
-            gains.append(Gain(costed.graph.op_names[op], costed.graph.op_types[op], ops, *where, float(moved[u]), gain))
+            ops = tuple(graph.op_names[v] for v in np.flatnonzero(unit == u).tolist())
+            where = attribution.devices[home[u]], attribution.devices[best[u]]
+            gain = float(moved[u]) - value
+            gains.append(Gain(graph.op_names[op], graph.op_types[op], ops, *where, float(moved[u]), gain))
     return tuple(gains), int(unmoved.sum())
 
 
