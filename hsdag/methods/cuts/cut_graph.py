@@ -61,7 +61,10 @@ class BoundaryCosts(NamedTuple):
 
     @staticmethod
     def of(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> BoundaryCosts:
-        """Return the costs of a problem; charged to runs they equal those of the simulator, except for egress links."""
+        """Return the costs of a problem.
+
+        With launches charged to runs, they equal those of the simulator except for egress links.
+        """
         first, source, reader, size_bytes = readers(problem)
         time_s = np.where(problem.supported, problem.time_s, np.inf)
         latency_s = problem.link_latency_s + problem.transfer_overhead_s
