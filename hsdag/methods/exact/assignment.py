@@ -13,7 +13,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.methods.exact.formulation import Formulation, twins_of
+from hsdag.methods.exact.formulation import Formulation, identical_devices
 from hsdag.methods.exact.solving import CpSatModel, T, Ticks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Links
@@ -72,7 +72,7 @@ class PlacedModel(CpSatModel[T]):
 
     def _order_identical_devices(self) -> None:
         """Let the first of identical devices have no fewer ops, which breaks symmetries (section VI)."""
-        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(self._p))):
+        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, identical_devices(self._p))):
             first, second = (sum(on[d] for on in self.on if d in on) for d in (a, b))
             self.model.add(first >= second)
 

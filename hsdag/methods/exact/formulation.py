@@ -167,7 +167,7 @@ def generous_horizon_s(problem: ScheduleProblem) -> float:
     return max(ops_s + sent_s, 1e-12)
 
 
-def twins_of(problem: ScheduleProblem) -> list[IntArray]:
+def identical_devices(problem: ScheduleProblem) -> list[IntArray]:
     """Return groups of identical devices: exchanging two devices of a group does not change the problem."""
     num = problem.num_devices
     first = np.array([next(a for a in range(d + 1) if _are_identical(problem, a, d)) for d in range(num)])
@@ -211,7 +211,7 @@ def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
     )
 
 
-def led_by(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> ScheduleProblem:
+def with_inputs(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> ScheduleProblem:
     """Return the problem of ``ops`` [M] preceded by ``inputs`` [I], which take no time and have no weights."""
     part = induced(problem, np.append(inputs, ops))
     is_op = np.arange(part.num_ops) >= len(inputs)

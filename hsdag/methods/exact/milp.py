@@ -19,7 +19,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions
 from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
 from hsdag.methods.exact.cpsat import CpSatMethod
-from hsdag.methods.exact.formulation import Formulation, twins_of
+from hsdag.methods.exact.formulation import Formulation, identical_devices
 from hsdag.methods.exact.solving import POLL_S, Answer
 from hsdag.methods.incumbent import Limits
 
@@ -147,7 +147,7 @@ class MilpModel:
         self._wait_for_inputs()
         self._let_no_ops_overlap()
         self._keep_within_memory()
-        for pair in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(p))):  # symmetries by tasks
+        for pair in itertools.chain.from_iterable(map(itertools.pairwise, identical_devices(p))):  # symmetries by tasks
             signs = tuple(zip(pair, (1.0, -1.0), strict=True))
             self.linear.row([(on[d], sign) for on in self.on for d, sign in signs if d in on], low=0)
 

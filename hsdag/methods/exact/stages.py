@@ -15,7 +15,7 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.paths import longest_before
 from hsdag.methods.exact.base import TOLERANCE
-from hsdag.methods.exact.formulation import Formulation, led_by
+from hsdag.methods.exact.formulation import Formulation, with_inputs
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT, lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound
@@ -166,7 +166,7 @@ class Stages:
         known = dict[object, Stage]()
         for k, ops in enumerate(self._ops):
             num_inputs, has_end = min(k, 1), k < len(self._ops) - 1
-            part = led_by(self._costs, ops[:num_inputs], ops[num_inputs:])
+            part = with_inputs(self._costs, ops[:num_inputs], ops[num_inputs:])
             tables = part.time_s, part.edge_src, part.edge_dst, part.edge_bytes, part.edge_port
             key = num_inputs, has_end, *(table.tobytes() for table in tables)
             if key not in known:
