@@ -50,20 +50,20 @@ def link_bars(timeline: Timeline) -> Bars:
     num_devices = len(timeline.device_names)
     top, height = np.zeros(len(sent.op)), np.zeros(len(sent.op))
     for row, (src, dst) in enumerate(timeline.used_links):
-        own = np.flatnonzero((sent.src_device == src) & (sent.dst_device == dst))
-        lane = lanes(sent.start_s[own], sent.end_s[own]) % LANES_SHOWN
-        height[own] = LINK_ROW * BAR / (lane.max() + 1)
-        top[own] = num_devices - 0.5 + LINK_ROW * (row + (1 - BAR) / 2) + lane * height[own]
+        members = np.flatnonzero((sent.src_device == src) & (sent.dst_device == dst))
+        lane = lanes(sent.start_s[members], sent.end_s[members]) % LANES_SHOWN
+        height[members] = LINK_ROW * BAR / (lane.max() + 1)
+        top[members] = num_devices - 0.5 + LINK_ROW * (row + (1 - BAR) / 2) + lane * height[members]
     return Bars(sent.start_s, sent.end_s, top, top + 0.9 * height)
 
 
 def rows_of(timeline: Timeline) -> dict[str, float]:
     """Return the vertical middle of each row by name: devices first, then the links that are used."""
     names = timeline.device_names
-    found = {name: float(d) for d, name in enumerate(names)}
+    middles = {name: float(d) for d, name in enumerate(names)}
     for row, (src, dst) in enumerate(timeline.used_links):
-        found[f"{names[src]} → {names[dst]}"] = len(names) - 0.5 + LINK_ROW * (row + 0.5)
-    return found
+        middles[f"{names[src]} → {names[dst]}"] = len(names) - 0.5 + LINK_ROW * (row + 0.5)
+    return middles
 
 
 def type_colours(timeline: Timeline) -> dict[str, str]:
@@ -72,8 +72,8 @@ def type_colours(timeline: Timeline) -> dict[str, str]:
     for op, seconds in zip(timeline.ops.op.tolist(), (timeline.ops.end_s - timeline.ops.start_s).tolist(), strict=True):
         total_s[timeline.op_types[op]] += seconds
     types = sorted(total_s, key=lambda name: (-total_s[name], name))
-    own = len(types) if len(types) <= MAX_TYPES else MAX_TYPES - 1
-    return {name: COLOURS[i] if i < own else OTHER_COLOUR for i, name in enumerate(types)}
+    num_coloured = len(types) if len(types) <= MAX_TYPES else MAX_TYPES - 1
+    return {name: COLOURS[i] if i < num_coloured else OTHER_COLOUR for i, name in enumerate(types)}
 
 
 def shortened(name: str, length: int = 32) -> str:

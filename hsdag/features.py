@@ -162,8 +162,8 @@ def _block(
         types = op_type_mean(graph) if isinstance(graph, CoarseGraph) else one_hot(np.array(graph.op_types))
         return types, sorted(set(fine.op_types))
     if group in ("in_degree", "out_degree"):
-        found = degrees(units)[group == "out_degree"]
-        return one_hot(found), np.unique(found)
+        counts = degrees(units)[group == "out_degree"]
+        return one_hot(counts), np.unique(counts)
     if group == "fractal":
         return fractal_dimension(units, radius)[:, None], None
     block = positional_encoding(units) if group == "positional" else output_shape(units)

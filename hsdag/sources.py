@@ -40,12 +40,12 @@ def build_problem(name: str, platform: str | None = None) -> ScheduleProblem:
     file, by default the workload's own. Raises ModelError for an unknown workload, OptionError for options that do not
     fit, and FileFormatError for a platform on which no placement can fit.
     """
-    spec, given = parse_workload(name)
-    spec.check_options(given)
+    spec, options = parse_workload(name)
+    spec.check_options(options)
     where = load_platform(platform or spec.platform)
-    if "devices" in given:
-        where = first_devices(where, int(given.pop("devices")))
-    problem = workload_problem(spec.build(where.num_devices, given), where)
+    if "devices" in options:
+        where = first_devices(where, int(options.pop("devices")))
+    problem = workload_problem(spec.build(where.num_devices, options), where)
     return problem_from_json(problem_to_json(problem), f"{name} on {where.name}")
 
 
@@ -63,8 +63,8 @@ def with_devices(platform: Platform, names: Sequence[str]) -> Platform:
     """Return the platform with only the named devices, which it must have, in its own order."""
     idx = np.flatnonzero(np.isin(platform.device_names, names))
     if (fitted := platform.calibration) is not None:
-        known = {name: figures for name, figures in fitted.devices.items() if name in names}
-        fitted = Calibration(provenance=fitted.provenance, devices=known) if known else None
+        kept = {name: figures for name, figures in fitted.devices.items() if name in names}
+        fitted = Calibration(provenance=fitted.provenance, devices=kept) if kept else None
     return replace(
         platform,
         devices=tuple(platform.devices[d] for d in idx.tolist()),

@@ -96,8 +96,8 @@ def _options(
     if extension:
         from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE  # only here: it loads OpenVINO
 
-        given = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
-        libraries = [*filter(None, given), *(str(path.resolve()) for path in extension)]
+        earlier = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
+        libraries = [*filter(None, earlier), *(str(path.resolve()) for path in extension)]
         os.environ[EXTENSIONS_VARIABLE] = os.pathsep.join(libraries)
 
 
@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     termination = _Termination()
     named = sys.argv[1:] if arguments is None else arguments
-    if any(each.endswith(MODEL_SUFFIXES) and Path(each).is_file() for each in named):
+    if any(argument.endswith(MODEL_SUFFIXES) and Path(argument).is_file() for argument in named):
         with contextlib.suppress(OSError):  # reading the model will report it
             GUARD.begin()  # start the process that tests the model file while this one loads its libraries
     code = run(arguments)

@@ -59,13 +59,13 @@ def explain(
     """
     from hsdag.reporting.explaining import explain as run_explain
 
-    found = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
+    explanation = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
     if as_json:
-        print_json(found.model_dump(mode="json", by_alias=True))
+        print_json(explanation.model_dump(mode="json", by_alias=True))
     else:
-        for sentence in found.sentences:
+        for sentence in explanation.sentences:
             typer.echo(sentence)
-        for title, columns, rows in found.tables(top):
+        for title, columns, rows in explanation.tables(top):
             print_table(f"SIMULATED: {title}", columns, rows)
 
 

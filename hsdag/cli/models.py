@@ -18,13 +18,13 @@ def list_(as_json: Json = False) -> None:
     """List the models and workloads that can be built."""
     from hsdag.diagnosis.inspect import zoo
 
-    found = zoo()
+    contents = zoo()
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(contents.model_dump(mode="json"))
         return
-    print_table(None, ["model", "summary"], [[each.name, each.summary] for each in found.models])
+    print_table(None, ["model", "summary"], [[entry.name, entry.summary] for entry in contents.models])
     typer.echo()
-    print_table(None, ["workload", "summary"], [[each.name, each.summary] for each in found.workloads])
+    print_table(None, ["workload", "summary"], [[entry.name, entry.summary] for entry in contents.workloads])
 
 
 @models.command("build")

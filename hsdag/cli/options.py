@@ -272,18 +272,18 @@ def _with_files(words: list[str]) -> list[str]:
     """Replace each ``@FILE`` by its words. Raises OptionError for a file that cannot be parsed."""
     from hsdag.ir.files import read_text  # only here: it loads pydantic
 
-    found: list[str] = []
+    expanded: list[str] = []
     for word in words:
         if not word.startswith("@"):
-            found.append(word)
+            expanded.append(word)
             continue
         lexer = shlex.shlex(read_text(Path(word[1:])), posix=True)
         lexer.whitespace_split, lexer.escape = True, ""  # backslashes belong to patterns and Windows paths
         try:
-            found += lexer
+            expanded += lexer
         except ValueError as error:
             raise OptionError(f"{word[1:]} is no file of options: {error}") from error
-    return found
+    return expanded
 
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -303,9 +303,9 @@ def takes(call: Callable[..., object]) -> Callable[[_Command], _Command]:
             for name, default in defaults(call).items()
             if name not in names and (kind := _type(name)) is not None
         ]
-        found = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in [*own[:1], *shared, *own[1:]]]
-        command.__signature__ = Signature(found)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in found}
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in [*own[:1], *shared, *own[1:]]]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command
 
     return with_parameters

@@ -68,7 +68,7 @@ def _show_all(outcome: PlaceResult) -> None:
     from hsdag.search.driver import members_table
 
     print_table(None, *outcome.table())
-    if any(each.tried for each in outcome.settings):
+    if any(setting.tried for setting in outcome.settings):
         print_table("settings that were tried, over the best before each", *settings_table(outcome.settings))
     for name, reason in outcome.failures.items():
         typer.echo(f"{name} did not run: {reason}")

@@ -65,8 +65,8 @@ def shard(
         print_json(result.model_dump(mode="json"))
         return
     rows = []
-    for each in result.regions:
-        shares = ", ".join(f"{name} {first}..{last}" for name, (first, last) in each.shares.items())
-        rows.append([each.scheme, str(len(each.ops)), placement.name_of(each.ops[-1]), shares])
+    for region in result.regions:
+        shares = ", ".join(f"{name} {first}..{last}" for name, (first, last) in region.shares.items())
+        rows.append([region.scheme, str(len(region.ops)), placement.name_of(region.ops[-1]), shares])
     print_table(None, ["scheme", "ops", "up to", "shares"], rows)
     typer.echo(f"wrote {' and '.join(map(str, result.files))}")

@@ -145,14 +145,14 @@ def compare(
     check_files([output], [Path(source)])
     given |= {"seeds": seeds, "budget": budget, "platform": platform}
     with SearchProgress(parse_duration(budget)) as progress:
-        found = api.compare(source, methods or (), **given, output=output, resume=resume, watcher=progress.watcher)
+        comparison = api.compare(source, methods or (), **given, output=output, resume=resume, watcher=progress.watcher)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(comparison.model_dump(mode="json"))
     else:
-        typer.echo(found.title())
-        print_table(None, *found.table())
-        for line in found.remarks():
+        typer.echo(comparison.title())
+        print_table(None, *comparison.table())
+        for line in comparison.remarks():
             typer.echo(line)
-    if not found.is_complete:
+    if not comparison.is_complete:
         written = output or resume
-        say(f"interrupted: {len(found.runs)} runs are in the table" + (f" and in {written}" if written else ""))
+        say(f"interrupted: {len(comparison.runs)} runs are in the table" + (f" and in {written}" if written else ""))

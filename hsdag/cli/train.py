@@ -35,20 +35,20 @@ def train(
     if output.suffix != ".safetensors":
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output], [])
-    given = parse_changes(changes or ())
-    wanted = TrainOptions(family, problems, updates, expert_evaluations, unseen, seed, given, workers)
+    hyper_parameters = parse_changes(changes or ())
+    wanted = TrainOptions(family, problems, updates, expert_evaluations, unseen, seed, hyper_parameters, workers)
     with SearchProgress(None) as progress:
         try:
-            found = run_train(wanted, output, resume=resume, watcher=progress.watcher)
+            result = run_train(wanted, output, resume=resume, watcher=progress.watcher)
         except SearchStopped as stop:
             state = output.with_suffix(".state")
             saved = f"--resume continues it with {state}" if state.exists() else "nothing was saved"
             say(f"the training was interrupted; {saved}")
             raise typer.Exit(130) from stop
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(result.model_dump(mode="json"))
         return
-    tried = found.card["unseen"]
+    tried = result.card["unseen"]
     first, least = (
         "-" if tried[name] is None else f"{tried[name]:.3f}" for name in ("first_over_annealing", "best_of_16")
     )

@@ -38,23 +38,23 @@ def absent_devices(
         dev: Folder of device nodes.
         may_open: Function that says whether a node can be opened.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for plugin, need in NEEDS.items() if sys.platform == "linux" else ():
         if any(name.partition(".")[0] == plugin for name in listed):
             continue
         nodes = sorted(dev.glob(need.nodes))
         first = dev / need.nodes
         if not nodes:
-            found[plugin] = (
+            reasons[plugin] = (
                 f"there is no {first}: the machine has none, the kernel no driver for it, or this is a container that "
                 f"was started without {need.container}"
             )
         elif not any(map(may_open, nodes)):
             node = nodes[0]
-            found[plugin] = (
+            reasons[plugin] = (
                 f"{node} cannot be opened: add your user to its group, as a rule render (sudo usermod -aG render "
                 f"$USER), and log in again, or start the container with --group-add $(stat -c %g {node})"
             )
         else:
-            found[plugin] = f"{nodes[0]} is there, but no driver that OpenVINO uses: install {need.packages}"
-    return found
+            reasons[plugin] = f"{nodes[0]} is there, but no driver that OpenVINO uses: install {need.packages}"
+    return reasons

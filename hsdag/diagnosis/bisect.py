@@ -215,10 +215,10 @@ def bisect(
             on_step(f"{'alone' if alone else 'up to'} {name}")
             request = ask(Worker.compare_outputs, pair, None if v is None else name, alone=alone)
             try:
-                found = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
+                distances = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
             except CandidateFailed as failure:
                 return Probe(name, kind, None, False, failure.reason)
-            apart = found["max_relative"]
+            apart = distances["max_relative"]
             return Probe(name, kind, apart, apart is None or apart > tolerance)
 
         names = pair[0].name, pair[1].name

@@ -89,10 +89,10 @@ def check_cuda(
         limit_s: Seconds that one request may take.
         command: Command that starts the worker process.
     """
-    found = list_cuda()
-    specs = parse_torch_devices(devices if devices is not None or found else LOGICAL)
+    present = list_cuda()
+    specs = parse_torch_devices(devices if devices is not None or present else LOGICAL)
     machine = {"hsdag": __version__} | {package: version(package) for package in ("torch", "openvino")}
-    gpus = {each.name: each.full_name for each in found if each.name in {spec.plugin for spec in specs}}
+    gpus = {gpu.name: gpu.full_name for gpu in present if gpu.name in {spec.plugin for spec in specs}}
     items = []
     with (
         tempfile.TemporaryDirectory(prefix="hsdag-") as folder,

@@ -85,10 +85,10 @@ class Examination(Displayable, Record):
     def said(self) -> list[str]:
         """The findings, with equal ones joined, and the commands to run next."""
         groups: dict[tuple[str, str], list[str]] = {}
-        for each in self.findings:
-            groups.setdefault((each.severity.value, each.text), []).append(each.about)
-        found = [f"{severity}: {', '.join(about)}: {text}" for (severity, text), about in groups.items()]
-        return [*found, *(f"next: {command}" for command in self.next)]
+        for finding in self.findings:
+            groups.setdefault((finding.severity.value, finding.text), []).append(finding.about)
+        lines = [f"{severity}: {', '.join(about)}: {text}" for (severity, text), about in groups.items()]
+        return [*lines, *(f"next: {command}" for command in self.next)]
 
 
 @checked
@@ -118,8 +118,8 @@ def examine(
     shapes = input_shapes(shape)
     scenarios = parse_scenarios(data_shape, tokens)
     budget_s = parse_duration(budget)
-    own = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
-    model = None if source is None else load_model(own, shapes, dynamic=True)
+    readable = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
+    model = None if source is None else load_model(readable, shapes, dynamic=True)
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if model is None else model_file(source, model, stack)
@@ -138,7 +138,7 @@ def examine(
     is_path = isinstance(source, str | Path)
     file = path if is_path or source is None else Path("MODEL")
     memory_bytes = float(psutil.virtual_memory().total)
-    given = shape_options(shapes, scenarios)
+    shape_words = shape_options(shapes, scenarios)
     return Examination(
         openvino=ov.get_version(),
         host=Host(threads=threads, memory_bytes=memory_bytes, usable_memory_bytes=usable_memory_bytes()),
@@ -147,18 +147,18 @@ def examine(
         pairs=pairs,
         model=report,
         genai=genai_features(Path(source), model, len(loaded)) if is_path and model is not None else {},
-        findings=tuple(sorted(questions.findings, key=lambda each: list(Severity).index(each.severity))),
-        next=next_commands(file, report, specs, partition_cpu, threads, given, likely_sizes(inputs)),
+        findings=tuple(sorted(questions.findings, key=lambda finding: list(Severity).index(finding.severity))),
+        next=next_commands(file, report, specs, partition_cpu, threads, shape_words, likely_sizes(inputs)),
     )
 
 
 def _listed(questions: Questions) -> tuple[str, ...]:
     """Return the devices that OpenVINO lists; if that crashes, those that each plugin lists by itself."""
-    found = questions.ask("OpenVINO", "listing devices", ask(Worker.list_devices), compiles=False)
-    if found is not None:
-        return found
-    each = [(name, ask(Worker.list_devices, name)) for name in PLUGIN_LIBRARIES]
-    return sum((questions.ask(name, "listing its devices", how, compiles=False) or () for name, how in each), ())
+    listed = questions.ask("OpenVINO", "listing devices", ask(Worker.list_devices), compiles=False)
+    if listed is not None:
+        return listed
+    requests = [(name, ask(Worker.list_devices, name)) for name in PLUGIN_LIBRARIES]
+    return sum((questions.ask(name, "listing its devices", how, compiles=False) or () for name, how in requests), ())
 
 
 def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
@@ -177,7 +177,7 @@ def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> 
     for kind in ("compute", "memory"):
         question = ask(Worker.contention, (one, other), kind)
         asked = (questions.ask(about, f"side by side, bound by {kind}", question) for _ in range(WINDOWS))
-        windows = [figures_of(each) for each in asked if each is not None]
+        windows = [figures_of(answer) for answer in asked if answer is not None]
         if windows:
             factor = factors_of(least_of(np.array(windows)), 2)
             gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])
@@ -225,8 +225,8 @@ def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
     """Return shapes and scenarios as command-line options."""
     tokens = ",".join(scenario.tokens for scenario in scenarios if scenario.tokens)
     texts = [] if tokens else [scenario.text for scenario in scenarios]
-    given = {"shape": shapes, "tokens": tokens, "data_shape": texts}
-    return list(command_words(given, dict.fromkeys(given)) or ())
+    options = {"shape": shapes, "tokens": tokens, "data_shape": texts}
+    return list(command_words(options, dict.fromkeys(options)) or ())
 
 
 def _as_option(spec: DeviceSpec, *, in_f32: bool) -> str:
@@ -234,5 +234,5 @@ def _as_option(spec: DeviceSpec, *, in_f32: bool) -> str:
     implied = ADDED_DEFAULTS.get(spec.plugin, {}).items()
     properties = dict(spec.properties.items() - implied) | ({"INFERENCE_PRECISION_HINT": "f32"} if in_f32 else {})
     listed = ";".join(f"{key}={value}" for key, value in sorted(properties.items()))
-    own = f"{spec.name}={spec.plugin}" if spec.is_added else spec.name
-    return f"{own}[{listed}]" if listed else own
+    name = f"{spec.name}={spec.plugin}" if spec.is_added else spec.name
+    return f"{name}[{listed}]" if listed else name

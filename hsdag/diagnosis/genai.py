@@ -52,14 +52,14 @@ def genai_features(source: Path, model: ov.Model, num_devices: int) -> dict[str,
     """
     pipeline = pipeline_of(model, network_in(source).name) if source.is_dir() else ""
     general = NO_EXTENSIONS if pipeline == WHISPER else _obstacle(source, num_devices)
-    found: dict[str, str | None] = {}
+    reasons: dict[str, str | None] = {}
     for name, feature in FEATURES.items() if pipeline else ():
-        found[name] = feature.obstacle or general
-        if found[name] is None and feature.sees and pipeline != VLM:
-            found[name] = f"the folder is for {LLM}"
-        elif found[name] is None and feature.is_chat and not _has_template(source):
-            found[name] = f"there is no {TEMPLATE} in {', '.join(TEMPLATE_FILES)}"
-    return found
+        reasons[name] = feature.obstacle or general
+        if reasons[name] is None and feature.sees and pipeline != VLM:
+            reasons[name] = f"the folder is for {LLM}"
+        elif reasons[name] is None and feature.is_chat and not _has_template(source):
+            reasons[name] = f"there is no {TEMPLATE} in {', '.join(TEMPLATE_FILES)}"
+    return reasons
 
 
 def _obstacle(folder: Path, num_devices: int) -> str | None:

@@ -212,16 +212,16 @@ def inspect(
     }
     unsupported = shards = None
     if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
-        found = resolve_devices(devices, None)
-        if devices is not None and len(found.placed) > 1:
+        device_set = resolve_devices(devices, None)
+        if devices is not None and len(device_set.placed) > 1:
             from hsdag.placing.session import Session  # only here: it loads what searches need
 
-            with Session(model, found, shapes=shapes, scenarios=scenarios) as session:
-                missing = {spec.name: session.unsupported_ops(spec) for spec in found.placed}
+            with Session(model, device_set, shapes=shapes, scenarios=scenarios) as session:
+                missing = {spec.name: session.unsupported_ops(spec) for spec in device_set.placed}
                 shards = shard_bound(session, session.profile(side_by_side=True))
         else:
-            with worker_client(WorkerSetup(Path(model), found.all, shapes, scenarios=tuple(of_model))) as client:
-                missing = {spec.name: unsupported_ops(client, spec) for spec in found.placed}
+            with worker_client(WorkerSetup(Path(model), device_set.all, shapes, scenarios=tuple(of_model))) as client:
+                missing = {spec.name: unsupported_ops(client, spec) for spec in device_set.placed}
         unsupported = {name: [graph.op_names[v] for v in ops] for name, ops in missing.items()}
     return InspectResult(
         name=graph.name,

@@ -65,11 +65,11 @@ class HeteroChoice(Record):
             if variable:
                 places.setdefault(variable, {})[name or "no device"] = None
         names = tuple(dict.fromkeys((*devices, *filter(None, chosen))))
-        found = []
+        records = []
         for name in names:
             read = np.unique(graph.edge_src[home[graph.edge_dst] == name])
             weight_bytes = int(graph.weight_bytes[read].sum())
-            found.append(HeteroDevice(name=name, ops=int((home == name).sum()), weight_bytes=weight_bytes))
+            records.append(HeteroDevice(name=name, ops=int((home == name).sum()), weight_bytes=weight_bytes))
         nowhere = [v for v, name in enumerate(chosen) if not name]
         failure = None
         if nowhere:
@@ -78,7 +78,7 @@ class HeteroChoice(Record):
         parted = {key: tuple(on) for key, on in places.items() if len(on) > 1}
         target = "HETERO:" + ",".join(names)
         return HeteroChoice(
-            target=target, policy=policy, failure=failure, devices=tuple(found), parted_variables=parted
+            target=target, policy=policy, failure=failure, devices=tuple(records), parted_variables=parted
         )
 
 
@@ -167,7 +167,7 @@ def _chosen(
     refused: Mapping[str, Sequence[str] | None],
 ) -> list[HeteroChoice]:
     """Return what HETERO says it would do, without and with PIPELINE_PARALLEL."""
-    found: list[HeteroChoice] = []
+    choices: list[HeteroChoice] = []
     names = [spec.openvino_name for spec in specs]
     for policy in ({}, PIPELINE_PARALLEL) if len(specs) > 1 else ():
         question = ask(Worker.choices, "HETERO:" + ",".join(names), specs, policy)
@@ -175,8 +175,8 @@ def _chosen(
         if chosen is None and any(graph.variables) and any(refused.values()):
             questions.say("stateful", "HETERO")
         if chosen is not None:
-            found.append(HeteroChoice.of(graph, names, chosen, next(iter(policy.values()), None)))
-    return found
+            choices.append(HeteroChoice.of(graph, names, chosen, next(iter(policy.values()), None)))
+    return choices
 
 
 def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) -> Iterator[Finding]:
@@ -187,10 +187,10 @@ def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) 
         return
     for variable, names in choice.parted_variables.items():
         yield finding("parted", about, variable=variable, devices=" and ".join(names))
-    busy = [each.name for each in choice.devices if each.ops]
-    for each in choice.devices:
-        memory = memory_bytes.get(each.name)
-        if memory is not None and each.weight_bytes > memory:
-            yield finding("overfull", about, name=each.name, weights=each.weight_bytes / 1e9, memory=memory / 1e9)
-        if not each.ops:
-            yield finding("idle", about, name=each.name, busy=f"{' and '.join(busy)} run{'s' * (len(busy) < 2)}")
+    busy = [device.name for device in choice.devices if device.ops]
+    for device in choice.devices:
+        memory = memory_bytes.get(device.name)
+        if memory is not None and device.weight_bytes > memory:
+            yield finding("overfull", about, name=device.name, weights=device.weight_bytes / 1e9, memory=memory / 1e9)
+        if not device.ops:
+            yield finding("idle", about, name=device.name, busy=f"{' and '.join(busy)} run{'s' * (len(busy) < 2)}")

@@ -18,10 +18,10 @@ BEHIND_FORMATS = ("base", "language", "library", "parts", "usage")
 def export_formats() -> tuple[str, ...]:
     """Return the names of all formats in alphabetical order."""
     others = {module.name for module in iter_modules(__path__)} - {*SHARED_MODULES.values(), *BEHIND_FORMATS}
-    return tuple(sorted({*SHARED_MODULES, *others, *(each.name for each in entry_points(group=PLUG_INS))}))
+    return tuple(sorted({*SHARED_MODULES, *others, *(entry.name for entry in entry_points(group=PLUG_INS))}))
 
 
 def module_of(name: str) -> str:
     """Return the import path of the module of a format, in this folder or in another package."""
-    elsewhere = {each.name: each.module for each in entry_points(group=PLUG_INS)}
+    elsewhere = {entry.name: entry.module for entry in entry_points(group=PLUG_INS)}
     return elsewhere.get(name, f"{__name__}.{SHARED_MODULES.get(name, name)}")

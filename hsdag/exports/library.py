@@ -62,8 +62,8 @@ def compile_library(folder: Path) -> None:
     compiler, package, runtime = toolchain()
     for name, sources in COMPILED.items():
         linked = [runtime] if name == PLACEMENTS else []  # LIBRARY must load with any OpenVINO version
-        given: list[str | Path] = [*(SOURCES / source for source in sources), *linked, "-o", folder / name]
-        _run([compiler, *FLAGS, "-isystem", package / "include", *given])
+        arguments: list[str | Path] = [*(SOURCES / source for source in sources), *linked, "-o", folder / name]
+        _run([compiler, *FLAGS, "-isystem", package / "include", *arguments])
 
 
 def toolchain() -> tuple[str, Path, Path]:

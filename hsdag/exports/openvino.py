@@ -205,8 +205,8 @@ class _Plan:
 
     def _device(self, spec: DeviceSpec, properties: Mapping[str, str] | None = None) -> int:
         """Return the number of a device; its own properties override the given ones."""
-        own = {**(properties or {}), **spec.properties}
-        words = _many(f"{_quoted(key)} {_quoted(value)}" for key, value in own.items())
+        merged = {**(properties or {}), **spec.properties}
+        words = _many(f"{_quoted(key)} {_quoted(value)}" for key, value in merged.items())
         text = f"{_quoted(spec.name)} {_quoted(spec.plugin)} {words}"
         if text not in self.devices:
             self.devices.append(text)
@@ -224,8 +224,8 @@ def _port(port: ov.Output) -> str:
 
 def _many(items: Iterable[str]) -> str:
     """Return the number of items followed by the items."""
-    found = list(items)
-    return " ".join([str(len(found)), *found])
+    words = list(items)
+    return " ".join([str(len(words)), *words])
 
 
 def _quoted(text: str) -> str:

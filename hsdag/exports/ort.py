@@ -90,7 +90,7 @@ def annotate(graph: Any, devices: dict[str, str]) -> list[str]:
             device = next((made_on[name] for name in node.input if name in made_on), None)
         if device is not None:
             made_on.update(dict.fromkeys(node.output, device))
-            entry = next((each for each in node.metadata_props if each.key == ANNOTATION), None)
+            entry = next((item for item in node.metadata_props if item.key == ANNOTATION), None)
             entry = node.metadata_props.add() if entry is None else entry
             entry.key, entry.value = ANNOTATION, device
     return unmapped

@@ -58,8 +58,8 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     is_steady = find_objective(placement.objective).is_steady
     cut = plan_cut(graph, home, len(devices), by_load=is_steady).cut
     op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}
-    given = (op[node.get_name()] for node in model.get_parameters())
-    fed = {Tensor(MODEL_INPUT, v, 0): Source(MODEL_INPUT, k) for k, v in enumerate(given)}
+    input_ops = (op[node.get_name()] for node in model.get_parameters())
+    fed = {Tensor(MODEL_INPUT, v, 0): Source(MODEL_INPUT, k) for k, v in enumerate(input_ops)}
     parts: list[Part] = []
     single = {d for d, device in enumerate(devices) if has_one_thread(device)}
     submodels = build_submodels(model, cut, in_bf16(devices), single)
@@ -80,14 +80,14 @@ def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[
     model = submodel.model
     model.remove_result(model.get_results()[-1])
     pairs = zip(model.get_parameters(), submodel.inputs, strict=True)
-    given = {parameter.get_name(): fed[tensor] for parameter, tensor in pairs}
+    source_of = {parameter.get_name(): fed[tensor] for parameter, tensor in pairs}
     handed: dict[tuple[str, int], Source] = {}
     for result, tensor in zip(model.get_results(), submodel.outputs, strict=True):
         source = result.input_value(0)
         passed = _passed_on(source).get_node().get_name()
         key = (source.get_node().get_name(), source.get_index())
-        if passed in given or key in handed:
-            fed[tensor] = given[passed] if passed in given else handed[key]
+        if passed in source_of or key in handed:
+            fed[tensor] = source_of[passed] if passed in source_of else handed[key]
             model.remove_result(result)
         else:
             fed[tensor] = handed[key] = Source(part, len(handed))
@@ -95,7 +95,7 @@ def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[
     for parameter in model.get_parameters():
         if parameter.get_name() not in read:
             model.remove_parameter(parameter)
-    return tuple(given[parameter.get_name()] for parameter in model.get_parameters())
+    return tuple(source_of[parameter.get_name()] for parameter in model.get_parameters())
 
 
 def _passed_on(value: ov.Output) -> ov.Output:

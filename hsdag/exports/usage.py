@@ -91,8 +91,8 @@ def plugins_text(usage: Usage) -> str:
     for spec in usage.added:
         name, library = spec.openvino_name.partition(".")[0], plugin_library(spec.library_name)
         lines.append(f"    <plugin name={quoteattr(name)} location={quoteattr(library)}>")
-        given = (f"<property key={quoteattr(key)} value={quoteattr(value)}/>" for key, value in spec.properties.items())
-        lines += [f"      <properties>{''.join(given)}</properties>", "    </plugin>"]
+        pairs = (f"<property key={quoteattr(key)} value={quoteattr(value)}/>" for key, value in spec.properties.items())
+        lines += [f"      <properties>{''.join(pairs)}</properties>", "    </plugin>"]
     return "\n".join([*lines, "  </plugins>", "</ie>", ""])
 
 
@@ -107,7 +107,7 @@ def _cpp(text: str, usage: Usage) -> str:
     """Fill the model, properties, device and sizes into the C++ program."""
     text = text.replace('"model.xml"', literal(usage.model), 1).replace('"CPU"', literal(usage.device), 1)
     text = text.replace("kProperties = {}", f"kProperties = {_any_map(usage.properties)}", 1)
-    sizes = ", ".join(f"ov::Shape{{{', '.join(map(str, each))}}}" for each in usage.sizes)
+    sizes = ", ".join(f"ov::Shape{{{', '.join(map(str, shape))}}}" for shape in usage.sizes)
     return text.replace("kSizes = {}", f"kSizes = {{{sizes}}}", 1)
 
 

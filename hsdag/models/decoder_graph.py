@@ -158,7 +158,7 @@ class _Decoder:
         """Rotate every head with halves x1, x2: return x cos + (-x2, x1) sin."""
         numbers = (0, self.sizes.head_size // 2, np.iinfo(np.int64).max, 1, 3)
         *ends, step, axis = (op.constant(np.array([number])) for number in numbers)
-        first, second = (op.slice(x, *each, step, axis) for each in itertools.pairwise(ends))
+        first, second = (op.slice(x, *bounds, step, axis) for bounds in itertools.pairwise(ends))
         turned = op.concat([op.multiply(second, _real(-1.0)), first], -1)
         return op.add(op.multiply(x, cos), op.multiply(turned, sin))
 
@@ -208,15 +208,15 @@ class _Decoder:
         """Return the weighted sum of each token's active experts, [B, T, D]; every expert computes every token."""
         sizes, width = self.sizes, self.sizes.hidden
         flat = op.reshape(x, [-1, width], False)
-        each = op.reshape(op.tile(flat, [sizes.experts, 1]), [sizes.experts, -1, width], False)
+        repeated = op.reshape(op.tile(flat, [sizes.experts, 1]), [sizes.experts, -1, width], False)
         gate, up = (
-            op.matmul(each, self._weight(f"{at}.experts.{name}.weight", sizes.experts, sizes.intermediate, width),
+            op.matmul(repeated, self._weight(f"{at}.experts.{name}.weight", sizes.experts, sizes.intermediate, width),
                       False, True, name=f"{at}.experts.{name}")
             for name in ("gate_proj", "up_proj")
         )  # fmt: skip
         down = self._weight(f"{at}.experts.down_proj.weight", sizes.experts, width, sizes.intermediate)
-        found = op.matmul(op.multiply(_silu(gate), up), down, False, True, name=f"{at}.experts.down_proj")
-        answers = op.reshape(found, [sizes.experts, 0, width], True)
+        outputs = op.matmul(op.multiply(_silu(gate), up), down, False, True, name=f"{at}.experts.down_proj")
+        answers = op.reshape(outputs, [sizes.experts, 0, width], True)
         total = op.reduce_sum(op.multiply(answers, op.unsqueeze(self._shares(at, flat), np.int64(2))), [0], False)
         return op.reshape(total, op.shape_of(x), False)
 
@@ -230,8 +230,8 @@ class _Decoder:
         tokens = op.gather(op.shape_of(numbers), [0], FIRST)
         zeros = op.broadcast(_real(0.0, ()), op.concat([tokens, op.constant([sizes.experts])], 0))
         start, step, axes = (np.array(values, np.int32) for values in ([0, 0], [1, 1], [0, 1]))
-        given = op.slice(shares, start, op.shape_of(numbers, "i32"), step, axes)
-        spread = op.scatter_elements_update(zeros, numbers, given, SECOND)
+        active_shares = op.slice(shares, start, op.shape_of(numbers, "i32"), step, axes)
+        spread = op.scatter_elements_update(zeros, numbers, active_shares, SECOND)
         return op.reshape(op.transpose(spread, [1, 0]), [sizes.experts, 0], True)
 
 

@@ -63,10 +63,10 @@ class Expression:
     @property
     def leaves(self) -> tuple[int, ...]:
         """Ports or ops among the operands at any depth, each once, in order of first occurrence."""
-        found: dict[int, None] = {}
+        numbers: dict[int, None] = {}
         for x in self.operands:
-            found.update(dict.fromkeys((x,) if isinstance(x, int) else x.leaves))
-        return tuple(found)
+            numbers.update(dict.fromkeys((x,) if isinstance(x, int) else x.leaves))
+        return tuple(numbers)
 
     def relabelled(self, new: dict[int, int]) -> Expression:
         """Return the expression with every port or op number replaced according to ``new``."""

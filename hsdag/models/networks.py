@@ -173,23 +173,23 @@ TINY_LLAMA = DecoderSizes(layers=2, hidden=32, heads=4, key_heads=2, intermediat
 
 def _images(name: str, summary: str, size: int, network: str, sizes: Any, num_parameters: int) -> ModelSpec:
     """Specify a network from images [1, 3, size, size] to logits."""
-    given = (ModelInput("images", (1, 3, size, size), "f32"),)
-    return ModelSpec(name, f"{summary}, {size} x {size}", given, ("logits",), num_parameters, seeded(network, sizes))
+    inputs = (ModelInput("images", (1, 3, size, size), "f32"),)
+    return ModelSpec(name, f"{summary}, {size} x {size}", inputs, ("logits",), num_parameters, seeded(network, sizes))
 
 
 def _bert(name: str, summary: str, sizes: BertSizes, num_parameters: int) -> ModelSpec:
     """Specify a BERT of BERT_TOKENS tokens."""
     names, outputs = ("input_ids", "attention_mask", "token_type_ids"), ("last_hidden_state", "pooler_output")
-    given = tuple(ModelInput(name, (1, BERT_TOKENS), "i64") for name in names)
-    return ModelSpec(name, f"{summary}, {BERT_TOKENS} tokens", given, outputs, num_parameters, seeded("Bert", sizes))
+    inputs = tuple(ModelInput(name, (1, BERT_TOKENS), "i64") for name in names)
+    return ModelSpec(name, f"{summary}, {BERT_TOKENS} tokens", inputs, outputs, num_parameters, seeded("Bert", sizes))
 
 
 def llama_decoder(name: str, sizes: DecoderSizes) -> ModelSpec:
     """Specify a stateless decoder of these sizes, from token ids [1, T] to logits [1, T, vocabulary]."""
     shape = f"{sizes.layers} layers of width {sizes.hidden}, {sizes.heads} heads over {sizes.key_heads} of keys"
     about = f"Llama decoder, {shape}, vocabulary of {sizes.vocabulary}, {sizes.tokens} tokens"
-    given = (ModelInput("input_ids", (1, sizes.tokens), "i64"),)
-    return ModelSpec(name, about, given, ("logits",), sizes.num_parameters, sizes)
+    inputs = (ModelInput("input_ids", (1, sizes.tokens), "i64"),)
+    return ModelSpec(name, about, inputs, ("logits",), sizes.num_parameters, sizes)
 
 
 MODELS = (

@@ -58,17 +58,17 @@ class WorkloadSpec:
         cannot be sharded.
         """
         self.check_options(options or {})
-        given = {name: value for name, value in (options or {}).items() if name != "devices"}
-        check_seed(int(given.get("seed", 0)))
+        arguments = {name: value for name, value in (options or {}).items() if name != "devices"}
+        check_seed(int(arguments.get("seed", 0)))
         for option in ("size", "blocks"):
-            if int(given.get(option, 1)) < 1:
-                raise OptionError(f"the {option} of {self.name} must be at least 1, not {given[option]}")
+            if int(arguments.get(option, 1)) < 1:
+                raise OptionError(f"the {option} of {self.name} must be at least 1, not {arguments[option]}")
         if not self.is_sharded:
-            return self.make(num_devices, **given)
+            return self.make(num_devices, **arguments)
         if not 2 <= num_devices <= MAX_DEVICES:
             raise OptionError(f"{self.name} is sharded over 2 to {MAX_DEVICES} devices, not {num_devices}")
         try:
-            return self.make(num_devices, **given)
+            return self.make(num_devices, **arguments)
         except OptionError as error:
             raise OptionError(f"{self.name} over {num_devices} devices: {error}") from error
 

@@ -56,11 +56,11 @@ class Sharded:
             return op if is_whole else Expression("slice", format_ranges(inner), (op,))
         step = self.shape[axis] // self.parts[axis]
         first, last = ranges[axis]
-        found = tuple(
+        pieces = tuple(
             self._gather(ranges, (*index, i), (*inner, (max(first - i * step, 0), min(last - i * step, step))))
             for i in range(first // step, -(-last // step))
         )
-        return found[0] if len(found) == 1 else Expression("concat", f"axis={axis}", found)
+        return pieces[0] if len(pieces) == 1 else Expression("concat", f"axis={axis}", pieces)
 
 
 class Sharder:

@@ -65,8 +65,8 @@ class Attribution:
     def limits(self) -> tuple[Limit, ...]:
         """Return what would be gained if each kind of cost were zero and the placement the same, largest gain first."""
         each_of = {HeteroCosts: self._of_submodels, WorkConservingCosts: self._of_parts, OpByOpCosts: self._of_ops}
-        found = (each for each in each_of[type(self.costs)](self.costs) if each.seconds > 0)
-        return tuple(sorted(found, key=lambda limit: -limit.gain))
+        limits = (each for each in each_of[type(self.costs)](self.costs) if each.seconds > 0)
+        return tuple(sorted(limits, key=lambda limit: -limit.gain))
 
     def _limit(self, name: str, kind: str, without: PlacementCosts, seconds: float | None = None) -> Limit:
         """Return the gain under the costs ``without`` one of their parts.
@@ -83,16 +83,18 @@ class Attribution:
 
     def _of_submodels(self, costs: Any) -> Iterator[Limit]:
         """Yield the limits under HETERO: work of devices, launches, and transfers in all and by link."""
-        own = costs.costs
-        for d, time_s in self._idle_devices(own.time_s):
-            yield self._limit(self.devices[d], "work", replace(costs, costs=replace(own, time_s=time_s)))
-        yield self._limit("", "launches", replace(costs, costs=replace(own, launch_s=np.zeros_like(own.launch_s))))
+        tables = costs.costs
+        for d, time_s in self._idle_devices(tables.time_s):
+            yield self._limit(self.devices[d], "work", replace(costs, costs=replace(tables, time_s=time_s)))
+        yield self._limit(
+            "", "launches", replace(costs, costs=replace(tables, launch_s=np.zeros_like(tables.launch_s)))
+        )
         pairs = np.argwhere(costs.collector.crossings(self.placement[None], len(self.devices)).num[0] > 0).tolist()
         for among in [pairs, *([pair] for pair in pairs if len(pairs) > 1)]:
-            latency_s, bandwidth = own.link_latency_s.copy(), own.link_bandwidth_bytes_per_s.copy()
+            latency_s, bandwidth = tables.link_latency_s.copy(), tables.link_bandwidth_bytes_per_s.copy()
             for a, b in among:
                 latency_s[a, b], bandwidth[a, b] = 0.0, np.inf
-            free = replace(own, link_latency_s=latency_s, link_bandwidth_bytes_per_s=bandwidth)
+            free = replace(tables, link_latency_s=latency_s, link_bandwidth_bytes_per_s=bandwidth)
             name = "" if among is pairs else " to ".join(self.devices[d] for d in among[0])
             yield self._limit(name, "transfers", replace(costs, costs=free))
 
@@ -118,14 +120,14 @@ class Attribution:
 
     def _of_ops(self, costs: Any) -> Iterator[Limit]:
         """Yield the limits under the CUDA engine: work of devices, transfers and slow-downs."""
-        own = costs.costs
-        for d, time_s in self._idle_devices(own.time_s):
+        tables = costs.costs
+        for d, time_s in self._idle_devices(tables.time_s):
             seconds = float(self.time_s[self.placement == d].sum())
-            yield self._limit(self.devices[d], "work", OpByOpCosts(replace(own, time_s=time_s)), seconds)
-        free = np.full_like(own.link_bandwidth_bytes_per_s, np.inf)
-        links = replace(own, link_latency_s=np.zeros_like(own.link_latency_s), link_bandwidth_bytes_per_s=free)
+            yield self._limit(self.devices[d], "work", OpByOpCosts(replace(tables, time_s=time_s)), seconds)
+        free = np.full_like(tables.link_bandwidth_bytes_per_s, np.inf)
+        links = replace(tables, link_latency_s=np.zeros_like(tables.link_latency_s), link_bandwidth_bytes_per_s=free)
         yield self._limit("", "transfers", OpByOpCosts(links))
-        yield self._limit("", "slow-downs", OpByOpCosts(replace(own, slowdown=None)))
+        yield self._limit("", "slow-downs", OpByOpCosts(replace(tables, slowdown=None)))
 
 
 def simulated_gains(attribution: Attribution, problem: Problem, limit_s: float) -> tuple[tuple[Gain, ...], int]:
@@ -176,9 +178,9 @@ def pieces(problem: Problem, placement: IntArray) -> IntArray:
 
 def last_of_units(order: IntArray, unit: IntArray) -> IntArray:
     """Return for each unit its op that comes last in ``order`` [N], [U]."""
-    found = np.zeros(int(unit.max()) + 1, dtype=np.int64)
-    found[unit[order]] = order
-    return found
+    last = np.zeros(int(unit.max()) + 1, dtype=np.int64)
+    last[unit[order]] = order
+    return last
 
 
 def _within_memory(problem: Problem, unit: IntArray, placements: IntArray, values: FloatArray) -> FloatArray:
@@ -203,11 +205,11 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> ReportedB
     """
     priced = with_costs(problem, costs.costs, problem.known_costs.memory_bytes)
     if isinstance(costs, HeteroCosts):
-        found = proven_bound(replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL)))
+        bound = proven_bound(replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL)))
     else:
         nothing = np.zeros((problem.num_devices, problem.num_devices))
         free = replace(priced.known_costs, link_latency_s=nothing, link_bandwidth_bytes_per_s=nothing + np.inf)
-        found = lower_bound(problem.objective, free, Execution.WORK_CONSERVING)
-    if found is None or not np.isfinite(found.value):
+        bound = lower_bound(problem.objective, free, Execution.WORK_CONSERVING)
+    if bound is None or not np.isfinite(bound.value):
         return None
-    return ReportedBound(found.value, found.argument, max(0.0, 1.0 - found.value / value))
+    return ReportedBound(bound.value, bound.argument, max(0.0, 1.0 - bound.value / value))

@@ -56,8 +56,8 @@ class Case:
         named = self.placement.devices_of(problem.units.fine)
         index = {name: d for d, name in enumerate(problem.devices)}
         notes = list[str]()
-        own = np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
-        if own is None:
+        device = np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
+        if device is None:
             used = " and ".join(dict.fromkeys(named))
             searched = " and ".join(problem.devices)
             notes.append(f"The search placed ops on {searched}, not on {used}: what each op gains there is not known.")
@@ -65,18 +65,18 @@ class Case:
             notes.append(NO_COSTS)
         if problem.objective.unit != "s":
             notes.append(f"Costs are in seconds: what they say is of latency, not of {problem.objective.name}.")
-        attribution = None if own is None or self.costs is None else self._attribution(own, self.costs)
+        attribution = None if device is None or self.costs is None else self._attribution(device, self.costs)
         if attribution is not None and not np.isfinite(attribution.value):
             notes.append("The costs say that the placement cannot run: a device lacks one of its ops.")
             attribution = None
         gains, unmoved = ((), 0) if attribution is None else simulated_gains(attribution, problem, limit_s)
         if unmoved:
             notes.append(f"{unmoved} units were not moved: simulating a move takes long, and time was over.")
-        rivals = {split: self._rival(own, attribution, gains, split=split) for split in (False, True)}
-        known: dict[str, Any] = {}
+        rivals = {split: self._rival(device, attribution, gains, split=split) for split in (False, True)}
+        bounds: dict[str, Any] = {}
         if attribution is not None:
             bound = bound_of(replace(problem, objective=attribution.objective), attribution.costs, attribution.value)
-            known = {"limits": attribution.limits(), "bound": bound}
+            bounds = {"limits": attribution.limits(), "bound": bound}
         return Explanation(
             model=self.placement.model.name,
             executor=self.executor,
@@ -90,7 +90,7 @@ class Case:
             best_split=rivals[True] if len(set(named)) == 1 else None,
             notes=tuple(notes),
             elapsed_s=time.monotonic() - begin_s,
-            **known,
+            **bounds,
         )
 
     def _multi_device(self) -> Explanation:
@@ -134,8 +134,8 @@ class Case:
     def _attribution(self, placement: IntArray, costs: PlacementCosts) -> Attribution:
         """Return the attribution of a placement [N] under ``costs``; ops without a rank come last."""
         priority = self.placement.priority_of(self.problem.units.fine)
-        known = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
-        order = None if known is None else np.array(known, dtype=np.int64)
+        ranks = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
+        order = None if ranks is None else np.array(ranks, dtype=np.int64)
         in_seconds = self.problem.objective if self.problem.objective.unit == "s" else LATENCY
         return Attribution(self.problem.units.fine, self.problem.devices, placement, order, in_seconds, costs)
 
@@ -147,7 +147,7 @@ class Case:
         return Prediction(None if attribution is None else attribution.value, measured, is_calibrated)
 
     def _rival(
-        self, own: IntArray | None, attribution: Attribution | None, gains: Sequence[Gain], *, split: bool
+        self, device: IntArray | None, attribution: Attribution | None, gains: Sequence[Gain], *, split: bool
     ) -> Rival | None:
         """Return the best other plan, with ``split`` the best that uses several devices.
 
@@ -159,13 +159,14 @@ class Case:
         others = {
             name: placement
             for name, placement in self._compared().items()
-            if (own is None or not self._is_alike(placement, own)) and (not split or len(np.unique(placement)) > 1)
+            if (device is None or not self._is_alike(placement, device))
+            and (not split or len(np.unique(placement)) > 1)
         }
         if others and self.result is not None:
             best = self.result.comparison.fastest(list(others))
             ratio = self.result.comparison.ratio(self.result.answer.name, best)
             ci95 = (ratio.low, ratio.high) if ratio.is_known else None
-            differs = differences(self.problem, own, others[best], attribution)
+            differs = differences(self.problem, device, others[best], attribution)
             return Rival(best, True, ratio.value, ci95, self.result.comparison.median(best), *differs)
         if attribution is None or not gains or (split and len(attribution.devices) < 2):
             return None
@@ -176,8 +177,8 @@ class Case:
 
     def _is_alike(self, placement: IntArray, other: IntArray) -> bool:
         """Return whether two placements [N] are equal, or each on one device of the same kind (as CPU halves are)."""
-        known = {spec.name: repr((spec.plugin, spec.properties)) for spec in self.placement.devices}
-        kinds = np.array([known.get(name, name) for name in self.problem.devices])
+        kind_of = {spec.name: repr((spec.plugin, spec.properties)) for spec in self.placement.devices}
+        kinds = np.array([kind_of.get(name, name) for name in self.problem.devices])
         is_whole = len(np.unique(placement)) == len(np.unique(other)) == 1
         return np.array_equal(placement, other) or (is_whole and bool((kinds[placement] == kinds[other]).all()))
 
@@ -190,9 +191,9 @@ class Case:
         labels = problem.units.partition.labels
         sizes = (problem.num_units, problem.num_devices)
         plans = {name: np.full(len(labels), d) for d, name in enumerate(problem.devices)}
-        plans |= {name: problem.expand(each.plan(*sizes, RESULT).placement) for name, each in result.finalists.items()}
+        plans |= {name: problem.expand(plan.plan(*sizes, RESULT).placement) for name, plan in result.finalists.items()}
         beside = samples.keys() - {answer, *result.turned_down} if answer in samples else ()
-        return {n: each for n, each in plans.items() if n in beside and problem.supported[labels, each].all()}
+        return {n: plan for n, plan in plans.items() if n in beside and problem.supported[labels, plan].all()}
 
 
 def differences(
@@ -207,12 +208,12 @@ def differences(
     taken = graph.flops if attribution is None else attribution.time_s
     heaviest = last_of_units(np.lexsort((graph.flops, taken)), unit)
     ops = sorted(heaviest[np.unique(unit[placement != other])].tolist(), key=lambda v: -weight[v])
-    found = [
+    differing = [
         Difference(graph.op_names[v], graph.op_types[v], names[placement[v]], names[other[v]])
         for v in ops
         if placement[v] != other[v]
     ]
-    return tuple(found), int((placement != other).sum())
+    return tuple(differing), int((placement != other).sum())
 
 
 def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanation:

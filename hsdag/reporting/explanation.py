@@ -187,8 +187,8 @@ class Explanation(Displayable, Record):
         if self.regions or self.copies:
             return (*self.answer, self._value_sentence(), *self._spread_sentences(), *self.notes)
         bound = [] if self.left else [self._bound_sentence()]
-        found = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), *bound]
-        return (*self.answer, *found, *self._gain_sentences(), *self.notes)
+        sentences = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), *bound]
+        return (*self.answer, *sentences, *self._gain_sentences(), *self.notes)
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -201,8 +201,8 @@ class Explanation(Displayable, Record):
         regions = []
         for region in self.regions[:most]:
             shares = " ".join(f"{name}:{100 * share:.0f}%" for name, share in region.shares.items())
-            known = [f"{1e3 * each:.4g}" if each else "-" for each in (region.whole_s, region.divided_s)]
-            regions.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *known])
+            times = [f"{1e3 * each:.4g}" if each else "-" for each in (region.whole_s, region.divided_s)]
+            regions.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *times])
         gains = [
             [e.op, e.op_type, e.device, e.other, objective.figure(e.moved), _change(objective, e)]
             for e in self.gains[:most]
@@ -211,7 +211,7 @@ class Explanation(Displayable, Record):
             [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}"]
             for each in self.limits
         ]
-        found = [
+        tables = [
             ("settings that were raced, over the best before each", *settings_table(self.settings)),
             (
                 f"the longest of {len(self.regions)} regions that devices divide, without syncs",
@@ -225,7 +225,7 @@ class Explanation(Displayable, Record):
             ),
             ("what takes time, and what the placement would gain without it", ["cost", "ms", "gain at most %"], limits),
         ]
-        return [(title, columns, rows) for title, columns, rows in found if rows]
+        return [(title, columns, rows) for title, columns, rows in tables if rows]
 
     def _value_sentence(self) -> str:
         value = self.value
@@ -242,53 +242,55 @@ class Explanation(Displayable, Record):
         if self.copies:
             held = ", and on ".join(f"{name}, {count} at a time" for name, count in self.copies.items())
             return [f"The whole model is on {held}: an inference runs where it should end first."]
-        found = [f"{sum(each.num_ops for each in self.regions)} ops in {len(self.regions)} regions are divided."]
-        known = [(each.whole_s, each.divided_s) for each in self.regions if each.whole_s and each.divided_s]
-        if known:
-            whole_s, divided_s = np.sum(known, axis=0).tolist()
-            found.append(
+        sentences = [
+            f"{sum(region.num_ops for region in self.regions)} ops in {len(self.regions)} regions are divided."
+        ]
+        times = [(region.whole_s, region.divided_s) for region in self.regions if region.whole_s and region.divided_s]
+        if times:
+            whole_s, divided_s = np.sum(times, axis=0).tolist()
+            sentences.append(
                 f"Whole, these regions take {1e3 * whole_s:.4g} ms on the quickest device, and divided "
                 f"{1e3 * divided_s:.4g} ms (simulated, without syncs)."
             )
-        return found
+        return sentences
 
     def _gain_sentences(self) -> list[str]:
-        found = []
+        sentences = []
         if not self.gains or not self.value.simulated:
             return []
         first, last = self.gains[0], self.gains[-1]
         if first.gain > 0:
-            found.append(
+            sentences.append(
                 f"Moving {first.op} from {first.device} to {first.other} would cost most: {1e3 * first.gain:.3g} ms, "
                 f"{100 * first.gain / self.value.simulated:.1f}% (simulated)."
             )
         if last.gain < -WORTH_SAYING * self.value.simulated:
-            found.append(
+            sentences.append(
                 f"By the costs, {last.op} would be better on {last.other}, by {-1e3 * last.gain:.3g} ms (simulated); "
                 "no measurement has confirmed that."
             )
-        return found
+        return sentences
 
     def _cause_sentences(self) -> list[str]:
         """Return what a user can change, largest gain first."""
         is_whole = sum(map(bool, self.ops.values())) == 1
-        causes = [(CAUSES[each.kind], each) for each in self.limits if each.kind in CAUSES]
+        causes = [(CAUSES[limit.kind], limit) for limit in self.limits if limit.kind in CAUSES]
         return [
-            f"{cause(each.name)} would gain at most {100 * each.gain:.1f}% (simulated)."
-            for cause, each in causes
-            if each.gain >= WORTH_SAYING and not (is_whole and each.kind == "launches")
+            f"{cause(limit.name)} would gain at most {100 * limit.gain:.1f}% (simulated)."
+            for cause, limit in causes
+            if limit.gain >= WORTH_SAYING and not (is_whole and limit.kind == "launches")
         ]
 
     def _rival_sentences(self) -> list[str]:
-        found = []
+        sentences = []
         if self.best_split is not None and not self.answer:  # the answer of a search already says so
             slower = self.best_split.ratio >= 1
             said = "No split won: the nearest one" if slower else "No split was shown to be faster; one of them"
-            found.append(f"{said}, {self.best_split.name}, {self.best_split.words}.")
+            sentences.append(f"{said}, {self.best_split.name}, {self.best_split.words}.")
         if self.next_best is not None and self.next_best != self.best_split:
             rival = self.next_best
-            found.append(f"The next best plan, {rival.name}, {rival.words}{self._where(rival)}.")
-        return found
+            sentences.append(f"The next best plan, {rival.name}, {rival.words}{self._where(rival)}.")
+        return sentences
 
     def _where(self, rival: Rival) -> str:
         """Return the end of a sentence that says in which ops a rival differs."""
@@ -296,7 +298,7 @@ class Explanation(Displayable, Record):
             return ""
         if rival.num_ops == sum(self.ops.values()):
             return f"; all {rival.num_ops} ops differ"
-        named = ", ".join(f"{each.op} is on {each.there}" for each in rival.differs[:MOST_NAMED])
+        named = ", ".join(f"{difference.op} is on {difference.there}" for difference in rival.differs[:MOST_NAMED])
         more = ", and others elsewhere" if len(rival.differs) > MOST_NAMED else ""
         return f"; {'1 op differs' if rival.num_ops == 1 else f'{rival.num_ops} ops differ'}: {named}{more}"
 

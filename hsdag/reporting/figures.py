@@ -124,9 +124,9 @@ def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIEl
 def timeline_figures(timeline: Timeline) -> list[UIElement]:
     """Return a legend of colours and a figure with a row for each device and link."""
     colours = type_colours(timeline)
-    own = {op_type: colour for op_type, colour in colours.items() if colour != OTHER_COLOUR}
-    entries = [("■", colour, op_type) for op_type, colour in own.items()]
-    entries += [("■", OTHER_COLOUR, "other types")] if len(own) < len(colours) else []
+    own_colours = {op_type: colour for op_type, colour in colours.items() if colour != OTHER_COLOUR}
+    entries = [("■", colour, op_type) for op_type, colour in own_colours.items()]
+    entries += [("■", OTHER_COLOUR, "other types")] if len(own_colours) < len(colours) else []
     entries += [("■", LINK_COLOUR, "transfer")] if timeline.used_links else []
     return [legend_of(entries), _timeline(timeline, colours)]
 
@@ -148,7 +148,7 @@ def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
     made.ygrid.visible = False
     types = [timeline.op_types[op] for op in timeline.ops.op.tolist()]
     names = [timeline.op_names[op] for op in timeline.ops.op.tolist()]
-    source = _bars(op_bars(timeline), name=names, type=types, colour=[colours[each] for each in types])
+    source = _bars(op_bars(timeline), name=names, type=types, colour=[colours[op_type] for op_type in types])
     line = {"line_color": "white", "line_width": 0.5} if len(types) <= MAX_OUTLINED else {"line_color": None}
     ops = made.quad(source=source, fill_color="colour", **SIDES, **line)
     made.add_tools(HoverTool(renderers=[ops], tooltips=[("op", "@name"), ("type", "@type"), ("ms", "@ms{0.0000}")]))

@@ -205,7 +205,7 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
         "type": [graph.op_types[v] for v in ops],
         "device": [placed.name_of(int(placed.device[v])) for v in ops],
         "shape": [f"{'×'.join(map(str, graph.shape_of(v))) or 'scalar'} {graph.element_types[v]}" for v in ops],
-        "times": [", ".join(known) or "not known" for known in times],
+        "times": [", ".join(texts) or "not known" for texts in times],
         "output_bytes": graph.output_bytes[order],
         "weight_bytes": _read_bytes(graph, drawing.is_known)[order],
         "colour": [colour_of(int(placed.device[v])) for v in ops],
@@ -215,11 +215,11 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
 
 def _read_bytes(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
     """Return bytes of weights that each op holds or reads, [N]; ops that depend on no data pass theirs to a reader."""
-    found = graph.weight_bytes.copy()
+    read_bytes = graph.weight_bytes.copy()
     for v in graph.topological_order.tolist():
         if is_known[v] and len(readers := graph.successors.of(v)):
-            found[readers[0]] += found[v]
-    return found
+            read_bytes[readers[0]] += read_bytes[v]
+    return read_bytes
 
 
 def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElement]:
@@ -242,7 +242,7 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
     made.toolbar.autohide, made.min_border_left = False, 5
     made.line(*drawing.routes(~placed.crosses), line_color="#8c8c8c", line_width=0.8, line_alpha=0.7)
     made.line(*drawing.routes(placed.crosses), line_color="#d4572f", line_width=2.0)
-    items = [LegendItem(label=each.name, renderers=[each]) for each in _draw_ops(made, placed, source)]
+    items = [LegendItem(label=renderer.name, renderers=[renderer]) for renderer in _draw_ops(made, placed, source)]
     made.add_layout(Legend(items=items, orientation="horizontal", padding=4, **BARE), "above")
     _draw_labels(made, source)
     return [row(_search(made, source), sizing_mode="stretch_width", css_classes=["controls"]), made]

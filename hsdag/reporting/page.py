@@ -96,7 +96,7 @@ def report_html(run: RunFolder) -> str:
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template("page.html.jinja")
     day = [] if run.result is None else [run.result.finished[:10]]
     devices = ", ".join(run.problem.devices)
-    known: dict[str, Any] = {
+    variables: dict[str, Any] = {
         "macros": MACROS,
         "name": run.record.model.name,
         "subtitle": " · ".join([run.record.objective, f"{run.record.executor} executor", devices, *day]),
@@ -109,7 +109,7 @@ def report_html(run: RunFolder) -> str:
     }
     document = _document([figure for section in sections for figure in section.figures])
     title = f"{run.record.model.name}, placed by hsdag"
-    return str(file_html(document, Resources(mode="inline"), title, template=template, template_variables=known))
+    return str(file_html(document, Resources(mode="inline"), title, template=template, template_variables=variables))
 
 
 def _document(roots: Sequence[UIElement]) -> Document:
@@ -180,36 +180,38 @@ def sections_of(run: RunFolder) -> list[Section]:
     """Return all sections that have something to show."""
     objective, result = run.problem.objective, run.result
     placed = PlacedGraph.of(run)
-    found = []
+    sections = []
     if result is not None:
         columns, table = result.table()
         table = [[name.removesuffix(" *"), *rest] for name, *rest in table]
         html = html_table(columns, table, result.rows.index(result.answer))
-        found = [Section("comparison", "Comparison", COMPARISON_LEAD, html)]
+        sections = [Section("comparison", "Comparison", COMPARISON_LEAD, html)]
     if run.placement is not None:
         with suppress(HsdagError):  # where it cannot be told why the answer is as it is
             why = explain_run(run)
-            html = f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in why.sentences[len(why.answer) :])}</ul>"
+            html = (
+                f"<ul>{''.join(f'<li>{escape(sentence)}</li>' for sentence in why.sentences[len(why.answer) :])}</ul>"
+            )
             for title, names, cells in why.tables(MOST_ROWS):
                 html += f"<h3>Simulated: {title}</h3>{html_table(names, cells)}"
             lead = "Why the placement is as it is, and what would change it."
-            found.append(Section("explanation", "Why", lead, html))
+            sections.append(Section("explanation", "Why", lead, html))
     layers = layers_html(placed)
     lead = GRAPH_LEAD + LARGE_LEAD * bool(layers)
-    found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, op_source(placed))))
+    sections.append(Section("graph", "Graph", lead, layers, graph_figure(placed, op_source(placed))))
     if result is not None and result.timeline is not None:
-        found.append(_timeline(run, result.timeline))
+        sections.append(_timeline(run, result.timeline))
     if sum(event.score.failure is None for event in run.events) > 1:  # a single one is no course
         lead = "Every placement of whole ops that was measured in the search, when it was, and the best so far."
-        found.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
+        sections.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
     if run.events or result is not None:
-        found.append(_tried(run, objective))
+        sections.append(_tried(run, objective))
     if run.profile is not None:
-        found.append(Section("profile", "Profile", PROFILE_LEAD, _profile(placed)))
+        sections.append(Section("profile", "Profile", PROFILE_LEAD, _profile(placed)))
     pairs = environment_of(run).items()
     rows = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in pairs)
     html = f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>'
-    return [*found, Section("environment", "Environment", html=html)]
+    return [*sections, Section("environment", "Environment", html=html)]
 
 
 def _timeline(run: RunFolder, timeline: Timeline) -> Section:
@@ -229,7 +231,9 @@ def layers_by_name(names: Sequence[str]) -> list[str]:
     sizes = Counter("/".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
     for deepest in range(max(map(len, paths), default=0), 0, -1):
         begins = [["/".join(path[:depth]) for depth in range(min(deepest, len(path)), 0, -1)] for path in paths]
-        layers = [next((each for each in own if sizes[each] * SMALLEST >= len(names)), OTHERS) for own in begins]
+        layers = [
+            next((layer for layer in prefixes if sizes[layer] * SMALLEST >= len(names)), OTHERS) for prefixes in begins
+        ]
         if FEWEST <= len(set(layers)) <= MOST:
             return layers
     size = -(-len(names) // MOST)
@@ -264,15 +268,15 @@ def layers_html(placed: PlacedGraph) -> str:
     for v, layer in zip(ops, layers_by_name([graph.op_names[v] for v in ops]), strict=True):
         members.setdefault(layer, []).append(v)
     lines = []
-    middle = {layer: float(drawing.x[own].mean()) for layer, own in members.items()}
+    middle = {layer: float(drawing.x[inside].mean()) for layer, inside in members.items()}
     for layer in in_order(middle):
-        own = members[layer]
-        device = [placed.name_of(int(placed.device[v])) for v in own]
-        cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" if placed.cost_s[v] else "-" for v in own]
-        took = f"; {1e3 * float(np.sum(placed.cost_s[own])):.4g} ms" if placed.cost_s.any() else ""
+        inside = members[layer]
+        device = [placed.name_of(int(placed.device[v])) for v in inside]
+        cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" if placed.cost_s[v] else "-" for v in inside]
+        took = f"; {1e3 * float(np.sum(placed.cost_s[inside])):.4g} ms" if placed.cost_s.any() else ""
         where = ", ".join(f"{count} on {name}" for name, count in Counter(device).most_common())
-        rows = [[graph.op_names[v], graph.op_types[v], *more] for v, *more in zip(own, device, cost_ms, strict=True)]
-        x, y = drawing.x[own], drawing.y[own]
+        rows = [[graph.op_names[v], graph.op_types[v], *more] for v, *more in zip(inside, device, cost_ms, strict=True)]
+        x, y = drawing.x[inside], drawing.y[inside]
         view = f"[{x.min():g}, {x.max():g}, {y.min():g}, {y.max():g}]"
         button = f'<button type="button" class="theme" data-view="{view}">Show in the graph</button>'
         lines.append(
@@ -286,15 +290,15 @@ def _profile(placed: PlacedGraph) -> str:
     """Return the table of the ops that take longest."""
     graph = placed.graph
     rows = []
-    known = np.flatnonzero(np.isfinite(placed.time_s).any(axis=0))
+    measured = np.flatnonzero(np.isfinite(placed.time_s).any(axis=0))
     longest = np.argsort(-placed.cost_s, kind="stable")[:MOST_OPS]
     for v in longest[placed.cost_s[longest] > 0].tolist():
         times = [
-            f"{1e3 * seconds:.4g}" if np.isfinite(seconds) else "-" for seconds in placed.time_s[v, known].tolist()
+            f"{1e3 * seconds:.4g}" if np.isfinite(seconds) else "-" for seconds in placed.time_s[v, measured].tolist()
         ]
         shape = "×".join(map(str, graph.shape_of(v))) or "scalar"
         rows.append([graph.op_names[v], graph.op_types[v], placed.name_of(int(placed.device[v])), *times, shape])
-    return html_table(["op", "type", "device", *(f"{placed.devices[d]}, ms" for d in known), "shape"], rows)
+    return html_table(["op", "type", "device", *(f"{placed.devices[d]}, ms" for d in measured), "shape"], rows)
 
 
 def _tried(run: RunFolder, objective: Objective) -> Section:
@@ -304,7 +308,7 @@ def _tried(run: RunFolder, objective: Objective) -> Section:
     if result is not None:
         rejected = [[name, why] for name, why in result.turned_down.items() if name != result.answer.name]
         tables["Ruled out"] = ["candidate", "why"], rejected
-        tables["Not compared"] = ["candidate", "why"], [list(each) for each in result.failures.items()]
+        tables["Not compared"] = ["candidate", "why"], [list(item) for item in result.failures.items()]
         tables["Methods, simulated"] = members_table(result.members, objective)
     html = "".join(f"<h3>{title}</h3>{html_table(*table)}" for title, table in tables.items() if table[1])
     return Section("tried", "What was tried", f"{tally.words}.", html)

@@ -101,7 +101,7 @@ def environment_of(run: RunFolder) -> dict[str, str]:
     """Return the settings of the search, devices, versions and hardware, by name."""
     record, result = run.record, run.result
     changes = ", ".join(f"{name}={value}" for name, value in record.changes.items())
-    known = {
+    facts = {
         "method": f"{record.method}, preset {record.preset}{', ' + changes if changes else ''}",
         "reward": record.reward,
         "seed": str(record.seed),
@@ -109,10 +109,10 @@ def environment_of(run: RunFolder) -> dict[str, str]:
         "placement units": str(record.num_units),
         "run folder": str(run.path),
     }
-    known["options"] = "" if record.arguments is None else command_line(record.arguments)
+    facts["options"] = "" if record.arguments is None else command_line(record.arguments)
     if result is not None:
-        known |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
+        facts |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
     for device in record.devices:
         properties = ";".join(f"{name}={value}" for name, value in device.properties.items())
-        known[f"{device.name} is"] = device.plugin + (f"[{properties}]" if properties else "")
-    return {name: value for name, value in known.items() if value} | (dict(result.environment) if result else {})
+        facts[f"{device.name} is"] = device.plugin + (f"[{properties}]" if properties else "")
+    return {name: value for name, value in facts.items() if value} | (dict(result.environment) if result else {})

@@ -37,8 +37,8 @@ def names_of(ports: list[Any]) -> list[str]:
     """Return a name for each port: its own, or its number if it has none or an earlier port has the same."""
     names: list[str] = []
     for k, port in enumerate(ports):
-        own = port.get_any_name() if port.get_names() else str(k)
-        names.append(own if own not in names else str(k))
+        name = port.get_any_name() if port.get_names() else str(k)
+        names.append(name if name not in names else str(k))
     return names
 
 
@@ -59,14 +59,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", help="FILE.npz with an array for each input")
     parser.add_argument("--output", help="FILE.npz to write the outputs to")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     compiled = compiled_model()
     request = compiled.create_infer_request()
     names, rng = names_of(compiled.inputs), np.random.default_rng(0)
-    if given.input:
-        arrays = np.load(given.input)
+    if arguments.input:
+        arrays = np.load(arguments.input)
         if sorted(arrays) != sorted(names):
-            sys.exit(f"{given.input} has {sorted(arrays)}, and the inputs are {sorted(names)}")
+            sys.exit(f"{arguments.input} has {sorted(arrays)}, and the inputs are {sorted(names)}")
         inputs: Any = {k: arrays[name] for k, name in enumerate(names)}
     else:
         sizes: list[Any] = SIZES or [None] * len(names)
@@ -76,14 +76,14 @@ def main() -> None:
         for state in request.query_state():
             state.reset()
         start = time.perf_counter()
-        found = request.infer(inputs)
+        results = request.infer(inputs)
         times.append(time.perf_counter() - start)
     print(f"latency_s: {median(times[1:]):.6f} (median of {RUNS} runs)")
-    outputs = {name: found[k] for k, name in enumerate(names_of(compiled.outputs))}
+    outputs = {name: results[k] for k, name in enumerate(names_of(compiled.outputs))}
     for name, array in outputs.items():
         print(f"{name}: {array.dtype} {list(array.shape)}")
-    if given.output:
-        np.savez(given.output, **outputs)
+    if arguments.output:
+        np.savez(arguments.output, **outputs)
 
 
 if __name__ == "__main__":
