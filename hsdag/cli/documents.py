@@ -29,8 +29,8 @@ def export(
     """Write a placement as a deployable artefact."""
     from hsdag.exports.base import written_files
 
-    if model is not None:
-        check_not_read(written_files(format_, output), model_files(model))
+    read = [placement, *(() if model is None else model_files(model))]
+    check_not_read(written_files(format_, output), read)
     result = api.export(placement, format_, output, model, shape=shape)
     for note in result.notes:
         say(note)
