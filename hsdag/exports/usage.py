@@ -18,7 +18,7 @@ from hsdag.exports.library import SOURCES
 from hsdag.ir.device import DeviceSpec, plugin_library
 
 COMPILING = """
-The library is not compiled yet, for want of a compiler where the folder was made. With CMake and one:
+The library is not compiled yet, because there was no compiler where this folder was created. With CMake and a compiler:
 
 ```bash
 cmake -S extension -B build -DOpenVINO_DIR="$(python -c 'import openvino.utils as u; print(u.get_cmake_path())')" \\
@@ -27,8 +27,8 @@ cmake -S extension -B build -DOpenVINO_DIR="$(python -c 'import openvino.utils a
 """
 
 ADDED = """
-OpenVINO does not have {names} by itself: `plugins.xml` says what they are. Python and C++ programs give it to their
-core, as below. For programs that cannot be changed, copy it beside `libopenvino.so`.
+OpenVINO does not have {names} by itself: `plugins.xml` defines them. Python and C++ programs pass this file to their
+core, as below. For programs that you cannot change, copy it next to `libopenvino.so`.
 """
 
 GENAI = """
@@ -42,10 +42,10 @@ print(pipeline.generate("Hello", max_new_tokens=100))
 ```
 """
 
-AFFINITIES = "Every op has its device in the file; the library has OpenVINO read it."
+AFFINITIES = "The file stores the device of every op, and the library makes OpenVINO read it."
 ONE_OP = (
-    "The model is one op, which the CPU plugin runs; what it holds, in the folder `parts-...`, runs on {devices}, "
-    "for several inferences at a time where there are several streams."
+    "The model is a single op, which the CPU plugin runs. The parts in the folder `parts-...` run on {devices}, for "
+    "several inferences at a time if there are several streams."
 )
 
 
