@@ -154,7 +154,7 @@ class Case:
         Plans of the final comparison take precedence over the best single move by the costs; None if there is neither.
 
         Args:
-            own: Device indices [N] of the placement, None if it uses devices that the search did not.
+            device: Device indices [N] of the placement, None if it uses devices that the search did not.
         """
         others = {
             name: placement
