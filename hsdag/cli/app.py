@@ -49,7 +49,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 own = {found.name: f"hsdag.cli.{found.name}" for found in iter_modules(hsdag.cli.__path__) if found.name != "app"}
-others = {each.name: each.module for each in entry_points(group="hsdag.commands")}  # of other packages
+others = {each.name: each.module for each in entry_points(group="hsdag.commands")}  # commands of other packages
 for called, path in {**others, **own}.items():
     module = import_module(path)
     for name in getattr(module, "COMMANDS", (called,)):  # without COMMANDS, one command or group named after the file
@@ -94,7 +94,7 @@ def _options(
 ) -> None:
     """Put extension libraries into the environment, where the measuring process finds them too."""
     if extension:
-        from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE  # only here: it loads OpenVINO
+        from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE  # imported here because it loads OpenVINO
 
         earlier = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
         libraries = [*filter(None, earlier), *(str(path.resolve()) for path in extension)]

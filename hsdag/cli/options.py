@@ -270,7 +270,7 @@ class Command(TyperCommand):
 
 def _with_files(words: list[str]) -> list[str]:
     """Replace each ``@FILE`` by its words. Raises OptionError for a file that cannot be parsed."""
-    from hsdag.ir.files import read_text  # only here: it loads pydantic
+    from hsdag.ir.files import read_text  # imported here because it loads pydantic
 
     expanded: list[str] = []
     for word in words:

@@ -103,7 +103,7 @@ def check_cuda(
             try:
                 detail = check(lambda method, *args: client.call(Call(method, args), limit_s), specs)
             except (CandidateFailed, HsdagError, WorkerDefect) as failure:
-                client.restart()  # what the check left behind must not spoil the next one
+                client.restart()  # so that the next check starts from a clean process
                 items.append(Item(name, False, " ".join(str(failure).split())))
             else:
                 items.append(Item(name, True, detail))

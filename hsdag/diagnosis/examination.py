@@ -118,14 +118,14 @@ def examine(
     shapes = input_shapes(shape)
     scenarios = parse_scenarios(data_shape, tokens)
     budget_s = parse_duration(budget)
-    readable = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
+    readable = source.clone() if isinstance(source, ov.Model) else source  # leave a caller's model unchanged
     model = None if source is None else load_model(readable, shapes, dynamic=True)
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if model is None else model_file(source, model, stack)
         client = stack.enter_context(worker_client(WorkerSetup(path, (), shapes, scenarios=typical), command))
         questions = Questions(client, budget_s, on_step)
-        listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
+        listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # else HETERO uses the CPU alone
         named = named_devices(devices, partition_cpu, listed)
         asked = tuple(_examined_device(questions, spec) for spec in named.placed)
         both = zip(named.placed, asked, strict=True)

@@ -214,7 +214,7 @@ def inspect(
     if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
         device_set = resolve_devices(devices, None)
         if devices is not None and len(device_set.placed) > 1:
-            from hsdag.placing.session import Session  # only here: it loads what searches need
+            from hsdag.placing.session import Session  # imported here because it loads all of a search
 
             with Session(model, device_set, shapes=shapes, scenarios=scenarios) as session:
                 missing = {spec.name: session.unsupported_ops(spec) for spec in device_set.placed}
@@ -252,7 +252,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
         return None
     chooser, alone = proposals.choosers()
     free = alone.best(NO_PRICE)
-    shown = alone.best() or free  # where syncs count, regions are fewer and larger
+    shown = alone.best() or free  # with syncs there are fewer and larger regions
     regions = () if shown is None else tuple(each for each in shown.regions if each.scheme != "replicated")
     figures = [chooser.figures(region) for region in regions]
     inside = {v for region in regions for v in region.ops}

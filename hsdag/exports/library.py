@@ -50,7 +50,7 @@ def write_library(folder: Path) -> str | None:
         (folder / "extension").mkdir()
         _copy(FOR_CMAKE, SOURCES, folder / "extension")
         return f"the extension library is not compiled, because {error}: README.md has the command that does it"
-    with suppress(OSError, OutputError):  # what cannot be kept is compiled again next time
+    with suppress(OSError, OutputError):  # without the cache, it is compiled again next time
         kept.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(kept, "openvino") as temporary:
             _copy(COMPILED, folder, temporary)

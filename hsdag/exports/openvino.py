@@ -150,7 +150,7 @@ def _write_op(placement: Placement, model: ov.Model, folder: Path, out_path: Pat
         results.append(opset13.result(placed.output(k), name=result.get_friendly_name()))
         results[k].output(0).get_tensor().set_names(result.output(0).get_names())
     one_op = ov.Model(results, whole.get_parameters(), whole.get_friendly_name())
-    ov.serialize(one_op, folder / MODEL, folder / WEIGHTS)  # which, unlike save_model, makes no copy of the op
+    ov.serialize(one_op, folder / MODEL, folder / WEIGHTS)  # unlike save_model, this does not copy the op
     num_requests = sum(copy.requests for copy in placement.copies or ())
     return Usage(placement.model.name, MODEL, "CPU", {}, inside=placement.used_devices, num_requests=num_requests)
 

@@ -54,7 +54,7 @@ class ModelSpec:
     def build(self, seed: int = 0) -> ov.Model:
         """Build the model with weights drawn from ``seed``; float constants are in fp16, each followed by a Convert."""
         if isinstance(self.network, DecoderSizes):
-            from hsdag.models.decoder_graph import decoder_model  # only here: it loads OpenVINO
+            from hsdag.models.decoder_graph import decoder_model  # imported here because it loads OpenVINO
 
             return decoder_model(self.name, self.network, self.precision, seed)
         from hsdag.models.torch_networks import compressed, to_openvino

@@ -32,7 +32,7 @@ def random_network(make: Callable[[], Network], seed: int) -> Network:
     norms and running variances lie in [0.8, 1.2]. Shifts, biases and running means lie in [-0.1, 0.1] but at least 0.02
     from zero, because the converter folds away what is exactly zero. Torch's global generator is left alone.
     """
-    with torch.device("meta"):  # shapes only: torch's own initialisation would draw every weight in vain
+    with torch.device("meta"):  # shapes only, because torch's initialisation would be overwritten
         network = make()
     network.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
@@ -76,7 +76,7 @@ def to_openvino(spec: ModelSpec, network: nn.Module) -> ov.Model:
     """
     example = tuple(torch.ones(x.shape, dtype=TORCH_TYPES[x.element_type]) for x in spec.inputs)
     with quiet_conversion(), torch.no_grad():
-        # traced here, since convert_model would trace the network a second time to check the first
+        # traced here, because convert_model would trace the network twice to check the result
         traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
         model = ov.convert_model(traced, input=[list(model_input.shape) for model_input in spec.inputs])
     model.set_friendly_name(spec.name)

@@ -187,7 +187,7 @@ def sections_of(run: RunFolder) -> list[Section]:
         html = html_table(columns, table, result.rows.index(result.answer))
         sections = [Section("comparison", "Comparison", COMPARISON_LEAD, html)]
     if run.placement is not None:
-        with suppress(HsdagError):  # where it cannot be told why the answer is as it is
+        with suppress(HsdagError):  # leave the section out if the run cannot be explained
             why = explain_run(run)
             html = (
                 f"<ul>{''.join(f'<li>{escape(sentence)}</li>' for sentence in why.sentences[len(why.answer) :])}</ul>"
@@ -201,7 +201,7 @@ def sections_of(run: RunFolder) -> list[Section]:
     sections.append(Section("graph", "Graph", lead, layers, graph_figure(placed, op_source(placed))))
     if result is not None and result.timeline is not None:
         sections.append(_timeline(run, result.timeline))
-    if sum(event.score.failure is None for event in run.events) > 1:  # a single one is no course
+    if sum(event.score.failure is None for event in run.events) > 1:  # one measurement makes no progress figure
         lead = "Every placement of whole ops that was measured in the search, when it was, and the best so far."
         sections.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
     if run.events or result is not None:

@@ -102,8 +102,8 @@ class RayHost(Host):
     def close(self) -> None:
         """End the worker."""
         actor, self._actor = self._actor, None
-        if actor is not None and ray.is_initialized():  # else Ray would start a cluster here
-            with contextlib.suppress(Exception):  # of a cluster that is gone
+        if actor is not None and ray.is_initialized():  # otherwise Ray would start a cluster here
+            with contextlib.suppress(Exception):  # the cluster may be gone
                 ray.kill(actor)
 
 
@@ -120,9 +120,9 @@ def connect(address: str) -> list[Host]:
         except Exception as error:  # noqa: BLE001 - whatever Ray raises, the user is told
             reason = _line(error)
             disconnect()
-            if not isinstance(error, ConnectionAbortedError):  # two clients at once may be given the same port
+            if not isinstance(error, ConnectionAbortedError):  # Ray may give two clients the same port; retry
                 break
-    with contextlib.suppress(ValueError):  # in a thread that may set no handlers
+    with contextlib.suppress(ValueError):  # only the main thread may set handlers
         signal.signal(signal.SIGTERM, handler)  # Ray installs a handler of its own
     hosts: list[Host] = [
         RayHost(node_id, node["NodeManagerHostname"])
@@ -140,7 +140,7 @@ def connect(address: str) -> list[Host]:
 
 def disconnect() -> None:
     """Close the connection, which ends the workers."""
-    with contextlib.suppress(Exception):  # of a cluster that is gone
+    with contextlib.suppress(Exception):  # the cluster may be gone
         ray.shutdown()
 
 

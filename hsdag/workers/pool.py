@@ -143,7 +143,7 @@ class Pool(AbstractContextManager["Pool"]):
             self._free.put(host)
         self._lock = threading.Lock()
         self._open: dict[Future[None], Future[Any]] = {}  # running computation -> its answer
-        self.findings = NOTHING  # of all jobs since ``begin``
+        self.findings = NOTHING  # findings of all jobs since ``begin``
 
     def __exit__(self, *_: object) -> None:
         """End the workers; jobs without an answer are cancelled."""
@@ -219,7 +219,7 @@ class Pool(AbstractContextManager["Pool"]):
                 is_gone = isinstance(loss, HostLost)
                 if not answer.done():
                     self.say(f"lost a worker on {host.name} ({loss})")
-                num_losses += not is_gone  # a machine that is gone is no fault of the job
+                num_losses += not is_gone  # the loss of a machine is not the job's fault
                 if num_losses == MOST_LOSSES:
                     reason = f"{type(job).__name__} ended {num_losses} workers, the last one on {host.name}: {loss}"
                     raise ExecutionError(reason) from loss
@@ -249,7 +249,7 @@ def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) ->
     if workers.startswith("local"):
         count = int(workers.removeprefix("local:")) if ":" in workers else usable_cpus()
         return Pool([LocalHost() for _ in range(count)], say)
-    from hsdag.workers.cluster import connect, disconnect  # which needs Ray
+    from hsdag.workers.cluster import connect, disconnect  # imported here because it needs Ray
 
     return Pool(connect("auto" if workers == "ray" else workers), say, disconnect)
 

@@ -173,7 +173,7 @@ class ExactPlacer(Placer[O]):
                 break
             try:
                 (self._assignment if is_assignment else self._latency)(search)
-            except OutOfTime:  # the answer is the warm start
+            except OutOfTime:  # the warm start remains the answer
                 search.is_cut_off = True
             search.is_cut_off |= incumbent.elapsed_s >= SHARE_OF_BUDGET * incumbent.limits.seconds
             if not search.is_cut_off and rule is not MemoryRule.RESERVED:
