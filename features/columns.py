@@ -1,7 +1,7 @@
-"""The columns of node features: degrees, op types, positions, shapes, fractal dimensions (HSDAG, section 2.3).
+"""Compute the columns of node features: degrees, op types, positions, shapes, fractal dimensions (HSDAG, section 2.3).
 
-Legend: N ops (or groups of a coarse graph), E edges, V distinct values, T op types, d columns of a place,
-R largest rank.
+Legend: N ops (or groups of a coarse graph), E edges, V distinct values, T op types, d columns of the positional
+encoding, R largest rank.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ WAVELENGTH_BASE = 10_000.0  # HSDAG Eq. 5
 
 
 def degrees(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
-    """[N] numbers of distinct producers and of distinct consumers of each op.
+    """Return the numbers of distinct producers and of distinct consumers of each op, [N] each.
 
-    The paper's adjacency matrix is binary (Definition 2.1), so ports that read the same op count once.
+    The paper's adjacency matrix is binary (Definition 2.1), so an op that is read by several ports counts once.
     """
     pairs = Partition.identity(graph.num_ops).quotient_edges(graph.edge_src, graph.edge_dst)
     out, into = (np.bincount(ends, minlength=graph.num_ops).astype(np.int64) for ends in pairs)
@@ -28,21 +28,21 @@ def degrees(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
 
 
 def one_hot(values: NDArray[np.generic]) -> FloatArray:
-    """[N, V] one-hot of ``values`` [N] over the distinct ones, ascending (HSDAG Eq. 3 and after)."""
+    """Return the one-hot encoding [N, V] of ``values`` [N], distinct values ascending (HSDAG Eq. 3 and after)."""
     return np.asarray(np.equal.outer(values, np.unique(values)), dtype=np.float64)
 
 
 def op_type_mean(coarse: CoarseGraph) -> FloatArray:
-    """[N, T] mean of the one-hots of each group's members (HSDAG App. G)."""
+    """Return the mean of the op-type one-hots of each group's members, [N, T] (HSDAG App. G)."""
     total = np.zeros((coarse.partition.num_groups, len(set(coarse.fine.op_types))))
     np.add.at(total, coarse.partition.labels, one_hot(np.array(coarse.fine.op_types)))
     return np.asarray(total / total.sum(axis=1, keepdims=True))
 
 
 def positional_encoding(graph: ComputationGraph, d_pos: int = 16) -> FloatArray:
-    """[N, d] PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i + 1) = cos of the same (HSDAG Eq. 5).
+    """Return the encoding [N, d]: sin(pos / 10000^(2i/d)) in column 2i and its cosine in column 2i + 1 (HSDAG Eq. 5).
 
-    ``pos`` runs from 1 to N along ``graph.topological_order``; ``d_pos`` is even, for sines and cosines come in pairs.
+    ``pos`` runs from 1 to N along ``graph.topological_order``; ``d_pos``, the number of columns d, must be even.
     """
     pos = (graph.position + 1).astype(np.float64)
     angles = pos[:, None] / WAVELENGTH_BASE ** (np.arange(0, d_pos, 2) / d_pos)
@@ -50,21 +50,23 @@ def positional_encoding(graph: ComputationGraph, d_pos: int = 16) -> FloatArray:
 
 
 def output_shape(graph: ComputationGraph) -> FloatArray:
-    """[N, R] log(1 + size) of each axis of the op's first output, zero beyond its rank (HSDAG §2.3).
+    """Return log(1 + size) of each axis of the op's first output, [N, R], zero beyond its rank (HSDAG §2.3).
 
-    The paper takes the sizes themselves. They run from 1 to 1e5 in one graph and would swamp the columns
-    beside them, hence the logarithm, which keeps the padding at 0.
+    The paper uses the sizes themselves. They range from 1 to 1e5 within a graph and would swamp the other columns; the
+    logarithm prevents that and keeps the padding at 0.
     """
     return np.log1p(graph.shapes.astype(np.float64))
 
 
 def fractal_dimension(graph: ComputationGraph, max_radius: int | None = None) -> FloatArray:
-    """[N] slope of the least-squares line of log N(v, r) against log r, r = 1..ecc(v) (HSDAG Eq. 4).
+    """Return the least-squares slope of log N(v, r) over log r for r = 1..ecc(v), [N] (HSDAG Eq. 4).
 
-    Distances are hops in the undirected graph, N(v, r) is the number of other ops within r hops of v, and
-    ecc(v) the distance to the furthest op of v's component. An op with fewer than two distinct distances
-    has dimension 0. ``max_radius`` (at least 1) ends the regression at that radius, which bounds the work on large
-    graphs; None is exact. Time O(N (N + E)) at worst, memory O(N + E).
+    Distances are hops in the undirected graph. N(v, r) is the number of other ops within r hops of v, and ecc(v) the
+    distance to the farthest op of v's component. An op with fewer than two distinct distances has dimension 0. Takes
+    O(N (N + E)) time in the worst case and O(N + E) memory.
+
+    Args:
+        max_radius: End the regression at this radius, at least 1, to bound the work on large graphs; None is exact.
     """
     ends = (graph.edge_src, graph.edge_dst)
     near = Csr.build(graph.num_ops, np.concatenate(ends), np.concatenate(ends[::-1]))
@@ -75,7 +77,7 @@ def fractal_dimension(graph: ComputationGraph, max_radius: int | None = None) ->
 
 @kernel
 def _slopes(indptr: IntArray, indices: IntArray, max_radius: int) -> FloatArray:
-    """[N] slope of log mass against log radius for every op as the source of a breadth-first search."""
+    """Return the slope of log mass over log radius, [N], by a breadth-first search from every op."""
     n = len(indptr) - 1
     logs = np.log(np.maximum(np.arange(n + 1), 1).astype(np.float64))
     seen_from, queue = np.full(n, -1), np.empty(n, np.int64)

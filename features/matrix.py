@@ -1,4 +1,4 @@
-"""The feature matrix of a graph: columns in named groups, side by side (HSDAG, section 2.3).
+"""Compute the feature matrix of a graph: columns in named groups, side by side (HSDAG, section 2.3).
 
 Legend: N ops (or groups of a coarse graph), F features.
 """
@@ -20,31 +20,32 @@ GROUPS = ("op_type", "in_degree", "out_degree", "fractal", "positional", "output
 STRUCTURE_GROUPS = ("in_degree", "out_degree", "fractal")  # 'graph-structural features' of HSDAG Table 3
 
 LARGE_GRAPH_OPS, LARGE_GRAPH_RADIUS = 5_000, 32
-"""The exact fractal dimension searches the whole graph from every op, in time quadratic in N. Beyond this many ops the
-regression ends at a radius that keeps the searches local; deep networks then take linear time."""
+"""Above this number of ops, limit the fractal dimension to this radius, in hops.
+
+The exact computation searches the whole graph from every op, in time quadratic in N. With the limit searches stay
+local, and deep networks take linear time.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureMatrix:
-    """Node features with their column groups.
+    """Node features and their groups of columns.
 
-    Values are raw: whoever learns from them normalises. The array stays writable, because torch warns of
-    one that is not.
+    Values are not normalised; the learner does that. The array is writable because torch warns of arrays that are not.
     """
 
     values: NDArray[np.float32]  # [N, F]
     columns: Mapping[str, slice]  # group -> its columns, in the order of GROUPS
-    names: tuple[str, ...]  # [F] such as op_type:Add, in_degree:2, fractal
-    fractal_radius: int | None  # where the regression of the fractal dimension ends; None where it is exact
+    names: tuple[str, ...]  # [F], for example op_type:Add, in_degree:2, fractal
+    fractal_radius: int | None  # largest radius of the fractal dimension, in hops; None if it is exact
 
 
 def feature_matrix(graph: ComputationGraph | CoarseGraph, groups: Iterable[str] = GROUPS) -> FeatureMatrix:
-    """The features of HSDAG §2.3 for every op of the graph, or every group of a coarse graph.
+    """Return the features of HSDAG §2.3 for every op of the graph, or every group of a coarse graph.
 
-    Of a coarse graph, op types are means over members (App. G); all else describes ``graph.graph``. Columns
-    are in the order of ``GROUPS``. Graphs of more than ``LARGE_GRAPH_OPS`` ops end the regression of the
-    fractal dimension at ``LARGE_GRAPH_RADIUS``, recorded as ``fractal_radius``. Raises OptionError, with the choices,
-    for an unknown group.
+    Columns are in the order of ``GROUPS``. The op types of a coarse graph are means over members (App. G); its other
+    features describe ``graph.graph``. In graphs of more than ``LARGE_GRAPH_OPS`` ops, ``LARGE_GRAPH_RADIUS`` limits the
+    fractal dimension. Raises OptionError, with the choices, for an unknown group.
     """
     wanted = frozenset(groups)
     if unknown := sorted(wanted - set(GROUPS)):
@@ -65,14 +66,14 @@ def feature_matrix(graph: ComputationGraph | CoarseGraph, groups: Iterable[str] 
 def _block(
     group: str, graph: ComputationGraph | CoarseGraph, radius: int | None
 ) -> tuple[FloatArray, Iterable[object] | None]:
-    """The columns of a group, and what tells them apart in their names; None for a single column."""
+    """Return the columns of a group and their keys, used in column names; the keys of a single column are None."""
     units, fine = (graph.graph, graph.fine) if isinstance(graph, CoarseGraph) else (graph, graph)
     if group == "op_type":
         types = op_type_mean(graph) if isinstance(graph, CoarseGraph) else one_hot(np.array(graph.op_types))
         return types, sorted(set(fine.op_types))
     if group in ("in_degree", "out_degree"):
-        found = degrees(units)[group == "out_degree"]
-        return one_hot(found), np.unique(found)
+        counts = degrees(units)[group == "out_degree"]
+        return one_hot(counts), np.unique(counts)
     if group == "fractal":
         return fractal_dimension(units, radius)[:, None], None
     block = positional_encoding(units) if group == "positional" else output_shape(units)

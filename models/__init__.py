@@ -1,4 +1,4 @@
-"""The models to be placed: an offline zoo of networks with seeded random weights, and workloads without a file."""
+"""Models to be placed: an offline zoo of networks with seeded random weights, and workloads that need no model file."""
 
 from hsdag.models.expression import Expression, parse_expression
 from hsdag.models.networks import LANGUAGE_MODELS, MODELS, DecoderSizes, ModelSpec

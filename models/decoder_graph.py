@@ -1,11 +1,11 @@
-"""A decoder, with state or without, as an OpenVINO model, op by op, with weights as such models store them compressed.
+"""Build language-model decoders as OpenVINO models, op by op, with or without state and with compressed weights.
 
-RMS norms, rotated queries and keys, grouped heads, gated feed-forward parts (Touvron et al. 2023), of which a
-mixture of experts has several in every layer (Jiang et al. 2024). All that layers share is computed from the inputs.
-Compressed weights are the chains that NNCF leaves in a model: Constant, Convert, Subtract (zero point), Multiply
-(scale), Reshape where groups share a scale, Convert.
+A layer has RMS norms, rotary positions, grouped-query attention and a gated feed-forward part (Touvron et al. 2023), or
+several feed-forward parts in a mixture of experts (Jiang et al. 2024). The rotary table and the attention mask are
+computed once from the inputs and shared by all layers. Compressed weights are the chains that NNCF leaves in a model:
+Constant, Convert, Subtract (zero point), Multiply (scale), Reshape where a group of weights shares a scale, Convert.
 
-Legend: B sequences, T new tokens, S tokens with those before them, D width of a token, A query heads, K key heads,
+Legend: B sequences, T new tokens, S tokens including the earlier ones, D width of a token, A query heads, K key heads,
 H width of a head, X experts, I width inside the feed-forward part.
 """
 
@@ -25,23 +25,25 @@ from hsdag.ir.graph.build import name_by_consumer
 from hsdag.models.networks import NORM_EPS, ROTARY_BASE, DecoderSizes, WeightPrecision
 
 HIDDEN_TOKEN = float(np.finfo(np.float16).min)
-"""What the attention mask adds to the score of a token that is not to be seen."""
+"""Value that the attention mask adds to the scores of tokens that must not be seen: the lowest finite fp16 number."""
 
 FIRST, SECOND = np.int64(0), np.int64(1)
-"""Numbers of axes, and the number one."""
+"""The integers 0 and 1, used as axis numbers and as scalar constants."""
 
 Value: TypeAlias = Any  # a node or one of its outputs
 
 
 def decoder_model(name: str, sizes: DecoderSizes, precision: WeightPrecision, seed: int) -> ov.Model:
-    """The decoder of these sizes, weights drawn from ``seed`` and stored in ``precision``.
+    """Return a decoder of the given sizes with weights drawn from ``seed`` and stored in ``precision``.
 
-    It keeps no state where the sizes say how many ``tokens`` it takes at a time.
+    The model is stateless if ``sizes.tokens`` is positive, and otherwise keeps its keys and values in variables.
     """
     return _Decoder(sizes, precision, np.random.default_rng(seed)).model(name)
 
 
 class _Decoder:
+    """Builder of one decoder model, which draws the weights in the order in which it creates the layers."""
+
     def __init__(self, sizes: DecoderSizes, precision: WeightPrecision, rng: np.random.Generator) -> None:
         self.sizes = sizes
         self.precision = precision
@@ -53,12 +55,12 @@ class _Decoder:
         ]
         self.beams = op.parameter([-1], np.int32, name="beam_idx")
         self.parameters = [self.ids] if count else [*self.parameters, self.beams]
-        if count:  # what is the same in every inference
+        if count:  # all tokens are visible and at fixed positions, so mask and positions are constants
             self.seen, self.positions = (op.constant(x[None]) for x in (np.ones(count, np.int64), np.arange(count)))
         self.assigns: list[ov.Node] = []
 
     def model(self, name: str) -> ov.Model:
-        """From token numbers [B, T] to logits [B, T, vocabulary]."""
+        """Return the model, from token ids [B, T] to logits [B, T, vocabulary]."""
         cos, sin = self._rotary()
         mask = self._mask()
         x = op.gather(self._table("model.embed_tokens.weight"), op.convert(self.ids, np.int32), FIRST, name="embed")
@@ -78,36 +80,38 @@ class _Decoder:
         return model
 
     def _drawn(self, *shape: int) -> Array:
-        """Normal numbers of variance 1 / fan-in, the last axis."""
+        """Draw normal weights of variance 1 / fan-in, where the fan-in is the size of the last axis."""
         values: Array = self.rng.standard_normal(shape, dtype=np.float32)
         values /= np.sqrt(shape[-1])
         return values
 
     def _weight(self, name: str, *shape: int) -> Value:
+        """Draw a weight of this shape and return it stored in the decoder's precision."""
         values = self._drawn(*shape)
         if self.precision == "int4":
             return nibble_weight(name, values, self.sizes.group)
         return byte_weight(name, values) if self.precision == "int8" else half_weight(name, values)
 
     def _table(self, name: str) -> Value:
-        """The table [vocabulary, D] of the input or the output, which takes four bits nowhere: NNCF leaves it bytes."""
+        """Draw the input or output embedding [vocabulary, D]; as in NNCF's models, int4 decoders store it in int8."""
         values = self._drawn(self.sizes.vocabulary, self.sizes.hidden)
         if "embed" in name:
             values *= np.sqrt(self.sizes.hidden)
         return half_weight(name, values) if self.precision == "fp16" else byte_weight(name, values)
 
     def _linear(self, name: str, x: Value, rows: int, columns: int) -> Value:
+        """Multiply ``x`` [..., columns] by a drawn weight [rows, columns] transposed; return [..., rows]."""
         return op.matmul(x, self._weight(f"{name}.weight", rows, columns), False, True, name=name)
 
     def _norm(self, name: str, x: Value) -> Value:
-        """x / sqrt(mean(x^2) + epsilon) * gamma, [B, T, D]."""
+        """Return the RMS norm x / sqrt(mean(x^2) + epsilon) * gamma, [B, T, D]."""
         mean = op.reduce_mean(op.power(x, _real(2.0)), [-1], True)
         inverse = op.divide(_real(1.0), op.sqrt(op.add(mean, _real(NORM_EPS))))
         gamma = self.rng.uniform(0.8, 1.2, (1, 1, self.sizes.hidden)).astype(np.float32)
         return op.multiply(half_weight(f"{name}.weight", gamma), op.multiply(x, inverse), name=f"{name}/gamma")
 
     def _rotary(self) -> tuple[Value, Value]:
-        """Cosines and sines [B, 1, T, H] of each token's position (Su et al. 2021, eq. 15)."""
+        """Return the cosine and sine [B, 1, T, H] of each token's rotary angles (Su et al. 2021, eq. 15)."""
         size = self.sizes.head_size
         frequencies = (ROTARY_BASE ** (-np.arange(0, size, 2, dtype=np.float32) / size)).reshape(1, -1, 1)
         places = op.convert(op.unsqueeze(self.positions, SECOND), np.float32)
@@ -120,7 +124,7 @@ class _Decoder:
         return cos, sin
 
     def _mask(self) -> Value:
-        """[B, 1, T, S]: 0 where a token sees another, HIDDEN_TOKEN elsewhere."""
+        """Return the mask [B, 1, T, S] to add to scores: 0 where a token may see another, otherwise HIDDEN_TOKEN."""
         zero, one = op.constant(FIRST), op.constant(SECOND)
         new, all_ = (op.gather(op.shape_of(x), one, zero) for x in (self.ids, self.seen))
         columns = op.range(zero, all_, one, "i64")
@@ -129,7 +133,7 @@ class _Decoder:
         return op.select(visible, _real(0.0), _real(HIDDEN_TOKEN), name="mask")
 
     def _attention(self, at: str, x: Value, cos: Value, sin: Value, mask: Value) -> Value:
-        """Grouped attention to all tokens so far, [B, T, D]."""
+        """Return the attention of the new tokens to all tokens so far, projected to [B, T, D]."""
         sizes = self.sizes
         at = f"{at}.self_attn"
         query, key, value = (
@@ -147,19 +151,22 @@ class _Decoder:
         return self._linear(f"{at}.o_proj", flat, sizes.hidden, sizes.hidden)
 
     def _heads(self, x: Value, heads: int) -> Value:
-        """[B, T, heads H] -> [B, heads, T, H]."""
+        """Split [B, T, heads * H] into heads, [B, heads, T, H]."""
         return op.transpose(op.reshape(x, [0, 0, heads, self.sizes.head_size], True), [0, 2, 1, 3])
 
     def _rotated(self, x: Value, cos: Value, sin: Value) -> Value:
-        """x cos + (-x2, x1) sin for the halves x1, x2 of every head."""
+        """Rotate every head with halves x1, x2: return x cos + (-x2, x1) sin."""
         numbers = (0, self.sizes.head_size // 2, np.iinfo(np.int64).max, 1, 3)
         *ends, step, axis = (op.constant(np.array([number])) for number in numbers)
-        first, second = (op.slice(x, *each, step, axis) for each in itertools.pairwise(ends))
+        first, second = (op.slice(x, *bounds, step, axis) for bounds in itertools.pairwise(ends))
         turned = op.concat([op.multiply(second, _real(-1.0)), first], -1)
         return op.add(op.multiply(x, cos), op.multiply(turned, sin))
 
     def _with_past(self, name: str, new: Value) -> Value:
-        """[B, K, T, H] behind those of earlier inferences, [B, K, S, H], which are kept in a variable."""
+        """Append new keys or values [B, K, T, H] to those of earlier inferences; return [B, K, S, H].
+
+        The result is stored in the model variable ``name`` for the next inference. A stateless decoder returns ``new``.
+        """
         if self.sizes.tokens:
             return new
         info = VariableInfo()
@@ -177,7 +184,7 @@ class _Decoder:
         return all_
 
     def _shared_shape(self, at: str, key: Value) -> Value:
-        """[B, K, A / K, S, H] as numbers."""
+        """Return a node that computes the shape [B, K, A / K, S, H] to which keys and values are broadcast."""
         sizes = self.sizes
         shape = op.shape_of(key, name=f"{at}/key/shape")
         first = op.constant(FIRST)
@@ -186,35 +193,35 @@ class _Decoder:
         return op.concat([outer, copies, length, size], 0, name=f"{at}/shared/shape")
 
     def _shared(self, name: str, x: Value, shape: Value) -> Value:
-        """[B, K, S, H] -> [B, A, S, H]: query heads of one group are adjacent."""
+        """Repeat keys or values [B, K, S, H] for the query heads that share them; return [B, A, S, H]."""
         apart = op.unsqueeze(x, np.int64(2))
         wide = op.broadcast(apart, shape, broadcast_spec="BIDIRECTIONAL", name=f"{name}/wide")
         return op.reshape(wide, [0, self.sizes.heads, -1, self.sizes.head_size], True, name=f"{name}/heads")
 
     def _feed_forward(self, at: str, x: Value) -> Value:
-        """SwiGLU (Shazeer 2020, eq. 6), [B, T, D]."""
+        """Return the SwiGLU feed-forward part of x (Shazeer 2020, eq. 6), [B, T, D]."""
         gate = _silu(self._linear(f"{at}.gate_proj", x, self.sizes.intermediate, self.sizes.hidden))
         up = self._linear(f"{at}.up_proj", x, self.sizes.intermediate, self.sizes.hidden)
         return self._linear(f"{at}.down_proj", op.multiply(gate, up), self.sizes.hidden, self.sizes.intermediate)
 
     def _experts(self, at: str, x: Value) -> Value:
-        """The active experts of each token, weighted; computed for all tokens by all experts at once, [B, T, D]."""
+        """Return the weighted sum of each token's active experts, [B, T, D]; every expert computes every token."""
         sizes, width = self.sizes, self.sizes.hidden
         flat = op.reshape(x, [-1, width], False)
-        each = op.reshape(op.tile(flat, [sizes.experts, 1]), [sizes.experts, -1, width], False)
+        repeated = op.reshape(op.tile(flat, [sizes.experts, 1]), [sizes.experts, -1, width], False)
         gate, up = (
-            op.matmul(each, self._weight(f"{at}.experts.{name}.weight", sizes.experts, sizes.intermediate, width),
+            op.matmul(repeated, self._weight(f"{at}.experts.{name}.weight", sizes.experts, sizes.intermediate, width),
                       False, True, name=f"{at}.experts.{name}")
             for name in ("gate_proj", "up_proj")
         )  # fmt: skip
         down = self._weight(f"{at}.experts.down_proj.weight", sizes.experts, width, sizes.intermediate)
-        found = op.matmul(op.multiply(_silu(gate), up), down, False, True, name=f"{at}.experts.down_proj")
-        answers = op.reshape(found, [sizes.experts, 0, width], True)
+        outputs = op.matmul(op.multiply(_silu(gate), up), down, False, True, name=f"{at}.experts.down_proj")
+        answers = op.reshape(outputs, [sizes.experts, 0, width], True)
         total = op.reduce_sum(op.multiply(answers, op.unsqueeze(self._shares(at, flat), np.int64(2))), [0], False)
         return op.reshape(total, op.shape_of(x), False)
 
     def _shares(self, at: str, x: Value) -> Value:
-        """[X, B T] the share of every expert in each token: softmax over the ``active`` best ones, else 0."""
+        """Return the share [X, B * T] of every expert in each token: of the ``active`` highest, with sum 1, else 0."""
         sizes = self.sizes
         scores = op.softmax(self._linear(f"{at}.gate", x, sizes.experts, sizes.hidden), 1)
         best = op.topk(scores, np.int64(sizes.active), -1, "max", "value", "i64")
@@ -223,17 +230,18 @@ class _Decoder:
         tokens = op.gather(op.shape_of(numbers), [0], FIRST)
         zeros = op.broadcast(_real(0.0, ()), op.concat([tokens, op.constant([sizes.experts])], 0))
         start, step, axes = (np.array(values, np.int32) for values in ([0, 0], [1, 1], [0, 1]))
-        given = op.slice(shares, start, op.shape_of(numbers, "i32"), step, axes)
-        spread = op.scatter_elements_update(zeros, numbers, given, SECOND)
+        active_shares = op.slice(shares, start, op.shape_of(numbers, "i32"), step, axes)
+        spread = op.scatter_elements_update(zeros, numbers, active_shares, SECOND)
         return op.reshape(op.transpose(spread, [1, 0]), [sizes.experts, 0], True)
 
 
 def _silu(x: Value) -> Value:
-    """x sigmoid(x), as one op without a second input, which plugins look for when they join experts."""
+    """Return x * sigmoid(x) as one Swish op with one input, which plugins look for when they fuse experts."""
     return NodeFactory("opset4").create("Swish", [x], {})
 
 
 def _real(value: float, shape: tuple[int, ...] = (1, 1, 1)) -> Value:
+    """Return an f32 constant of the given shape, filled with one value."""
     return op.constant(np.full(shape, value, np.float32))
 
 
@@ -241,24 +249,30 @@ Array: TypeAlias = NDArray[np.float32]
 
 
 def half_weight(name: str, values: Array) -> ov.Output:
-    """Values in half precision, widened to single precision."""
+    """Store values in fp16 and convert them to f32; return the converted output."""
     return op.convert(op.constant(values.astype(np.float16), name=name), np.float32, name=f"{name}/convert").output(0)
 
 
 def byte_weight(name: str, values: Array) -> ov.Output:
-    """Values [..., K] as unsigned bytes with a scale and a zero point for every row."""
+    """Store values [..., K] as u8 with one scale and one zero point per row; return the f32 output."""
     codes, zero, scale = _quantised(values, 255)
     return _widened(name, op.constant(codes, name=name), op.constant(zero, name=f"{name}/zero_point"), scale, None)
 
 
 def nibble_weight(name: str, values: Array, group: int) -> ov.Output:
-    """Values [..., K] as unsigned numbers of four bits with a scale and a zero point for every ``group`` of them."""
+    """Store values [..., K] as u4 with one scale and one zero point per ``group`` values; return the f32 output.
+
+    ``group`` must divide K.
+    """
     codes, zero, scale = _quantised(values.reshape(*values.shape[:-1], -1, group), 15)
     return _widened(name, _nibbles(name, codes), _nibbles(f"{name}/zero_point", zero), scale, values.shape)
 
 
 def _quantised(values: Array, largest: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.float16]]:
-    """Codes of ``values`` [..., G], zero points [..., 1] and scales [..., 1]: value = (code - zero) * scale."""
+    """Quantise ``values`` [..., G] to 0..``largest``, so that value = (code - zero point) * scale.
+
+    Returns codes [..., G], zero points [..., 1] and scales [..., 1].
+    """
     low, high = np.minimum(values.min(-1, keepdims=True), 0), np.maximum(values.max(-1, keepdims=True), 0)
     scale = (np.maximum(high - low, 1e-5) / largest).astype(np.float16)
     zero = np.clip(np.rint(-low / scale), 0, largest)
@@ -266,7 +280,7 @@ def _quantised(values: Array, largest: int) -> tuple[NDArray[np.uint8], NDArray[
 
 
 def _nibbles(name: str, codes: NDArray[np.uint8]) -> ov.Node:
-    """A constant of four bits for each code, the first of two in the lower half of a byte."""
+    """Return a u4 constant of the codes; the first code of each pair is in the lower half of the byte."""
     flat = codes.reshape(-1)
     pairs = np.append(flat, np.zeros(len(flat) % 2, np.uint8)).reshape(-1, 2)
     tensor = ov.Tensor(ov.Type.u4, list(codes.shape))
@@ -279,7 +293,7 @@ def _nibbles(name: str, codes: NDArray[np.uint8]) -> ov.Node:
 def _widened(
     name: str, stored: ov.Node, zero: ov.Node, scale: NDArray[np.float16], shape: tuple[int, ...] | None
 ) -> ov.Output:
-    """(stored - zero) * scale in single precision, in another ``shape`` where one is given."""
+    """Return (stored - zero) * scale as f32, reshaped to ``shape`` unless that is None."""
     wide = [op.convert(node, np.float16, name=f"{node.get_friendly_name()}/wide") for node in (stored, zero)]
     centred = op.subtract(*wide, name=f"{name}/zero_point/subtract")
     value: Any = op.multiply(centred, op.constant(scale, name=f"{name}/scale"), name=f"{name}/scaled")

@@ -1,4 +1,4 @@
-"""DiviML's workloads: randomly wired networks (§V)."""
+"""Generate DiviML's workloads: randomly wired networks (§V)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from hsdag.ir.errors import OptionError, chosen
 from hsdag.models.workload import Workload, WorkloadBuilder
 
 LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}
-"""DiviML's families (§V), and the nodes that a graph of each needs at least."""
+"""Graph families of DiviML (§V): Watts-Strogatz, Erdős-Rényi, Barabási-Albert; the least nodes per module of each."""
 WS_DEGREE, WS_REWIRED, ER_PROBABILITY, BA_ATTACHED = 4, 0.75, 0.2, 5
 MAX_DRAWS = 10_000
-"""Draws without a connected graph after which a size is given up."""
+"""Give up on a size after this many graphs drawn without finding a connected one."""
 DEPENDENCES = ("weak", "strong")
 MAX_NODES, MAX_MODULES, MAX_CHANNELS, MAX_BATCH = 256, 100, 8, 1024
 KERNEL, COLOURS, CLASSES = 9, 3, 1000
-"""Elements of a 3x3 kernel, channels of an image, classes of ImageNet."""
+"""Elements of a 3x3 kernel, channels of an image, and classes of ImageNet."""
 
 
 @dataclass(frozen=True)
 class RandomWiring:
-    """What to draw. Raises OptionError for a value outside its range.
+    """Parameters of a randomly wired network. Raises OptionError for a value outside its range.
 
-    ``channels`` is the number of edges from a module to the next. ``width`` (feature maps) and ``resolution``
-    are those of the regular regime's first stage in Xie et al. 2019: with them an op takes 20 million operations.
+    ``channels`` is the number of edges from a module to the next. ``width`` (feature maps) and ``resolution`` (rows and
+    columns) are by default those of the first stage of the regular regime in Xie et al. 2019, where an op takes about
+    20 million operations.
     """
 
     family: str = "ws"
@@ -51,15 +52,15 @@ class RandomWiring:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Shape of the tensor on every edge."""
+        """Shape [batch, width, rows, columns] of the tensor on every edge."""
         return self.batch, self.width, self.resolution, self.resolution
 
 
 def random_wired(wiring: RandomWiring) -> Workload:
-    """The network: a stem, the modules, a head; nodes * modules + 2 * channels * modules + 2 ops.
+    """Return the network: a stem, the modules and a head, in nodes * modules + 2 * channels * modules + 2 ops.
 
-    A module's inputs and outputs are ops of their own: an input hands its tensor on, an output averages. In
-    module t the random numbers depend on the seed and t alone, so more modules leave the first ones as they are.
+    Each channel enters a module by an op that passes its tensor on and leaves it by an op that averages. The random
+    numbers of module t depend only on the seed and t, so that adding modules does not change the earlier ones.
     """
     shape = f"{wiring.family}-{wiring.nodes}x{wiring.modules}"
     ops = WorkloadBuilder(f"random-wired-{shape}-{wiring.dependence}-{wiring.channels}ch-seed{wiring.seed}")
@@ -74,7 +75,7 @@ def random_wired(wiring: RandomWiring) -> Workload:
 
 
 def _add_module(ops: WorkloadBuilder, wiring: RandomWiring, t: int, before: Sequence[int]) -> list[int]:
-    """Append module t behind the ops ``before``, one per channel; the ops of its outputs."""
+    """Append module t after the ops ``before``, one per channel, and return its output ops, one per channel."""
     rng = np.random.default_rng([wiring.seed, t])
     n, size, width = wiring.nodes, prod(wiring.shape), wiring.width
     edges = _connected_graph(wiring.family, n, rng)
@@ -97,9 +98,9 @@ def _add_module(ops: WorkloadBuilder, wiring: RandomWiring, t: int, before: Sequ
 
 
 def _connected_graph(family: str, num_nodes: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """The edges of a connected graph of a family, drawn again until it is; each leads to the larger index (§3.3).
+    """Draw graphs of the family until one is connected; return its edges, sorted, each towards the larger index (§3.3).
 
-    Raises OptionError where no connected graph turns up.
+    Raises OptionError if MAX_DRAWS graphs were not connected.
     """
     import networkx as nx
 
@@ -116,10 +117,13 @@ def _connected_graph(family: str, num_nodes: int, rng: np.random.Generator) -> l
 
 
 def _channel_ends(ends: Sequence[int], wiring: RandomWiring, rng: np.random.Generator) -> list[set[int]]:
-    """For each channel the nodes that it serves (DiviML, Fig. 2); ``ends`` have no other input (or output).
+    """Draw for each channel the nodes that it feeds, or that feed it (DiviML, Fig. 2).
 
-    Strong: the first channel serves all ends, so all paths stem from it (converge to it); any other a random
-    half of them. Weak: every end draws its channel; a channel that none drew draws a node of the module.
+    With strong dependence the first channel serves all of ``ends`` and each other channel a random half of them. With
+    weak dependence every end draws one channel, and a channel that no end drew takes a random node of the module.
+
+    Args:
+        ends: The nodes of the module without another input, or without another output.
     """
     served = [set[int]() for _ in range(wiring.channels)]
     if wiring.dependence == "strong":

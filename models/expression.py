@@ -1,4 +1,4 @@
-"""Expression: what one op of a workload computes from its inputs, as text that can be parsed and executed.
+"""Expressions: what one op of a workload computes from its inputs, as text that can be parsed and executed.
 
 Grammar (docs/models.md has the meaning of every name)::
 
@@ -22,7 +22,7 @@ from hsdag.ir.graph.flops import op_flops
 Shape = tuple[int, ...]
 
 ELEMENT_BYTES = {"f16": 2, "f32": 4, "c64": 8}
-"""Bytes of one element by type, narrow to wide; c64 is a pair of f32."""
+"""Bytes per element of each type, from narrow to wide; c64 is a pair of f32."""
 
 _WIDTHS = tuple(ELEMENT_BYTES)
 _HEAD, _PORT = re.compile(r"([a-z]\w*)(?::([^()]*))?"), re.compile(r"%(\d+)")
@@ -38,13 +38,13 @@ class TensorType:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes it takes."""
+        """Size of the tensor in bytes."""
         return prod(self.shape) * ELEMENT_BYTES[self.element_type]
 
 
 @dataclass(frozen=True)
 class Expression:
-    """An operation on operands; an operand is an expression, or the number of a port (of an op, while building)."""
+    """An operation on operands, each an expression or the number of an input port (of an op, while building)."""
 
     name: str
     argument: str = ""
@@ -56,29 +56,30 @@ class Expression:
         return self._nested()
 
     def _nested(self) -> str:
+        """Return the text with its operands in parentheses."""
         shown = (f"%{x}" if isinstance(x, int) else x._nested() for x in self.operands)
         return f"{self.name}{':' * bool(self.argument)}{self.argument}({','.join(shown)})"
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """The numbers among the operands, at any depth, each once, in order of first occurrence."""
-        found: dict[int, None] = {}
+        """Ports or ops among the operands at any depth, each once, in order of first occurrence."""
+        numbers: dict[int, None] = {}
         for x in self.operands:
-            found.update(dict.fromkeys((x,) if isinstance(x, int) else x.leaves))
-        return tuple(found)
+            numbers.update(dict.fromkeys((x,) if isinstance(x, int) else x.leaves))
+        return tuple(numbers)
 
     def relabelled(self, new: dict[int, int]) -> Expression:
-        """The same with every number replaced."""
+        """Return the expression with every port or op number replaced according to ``new``."""
         operands = tuple(new[x] if isinstance(x, int) else x.relabelled(new) for x in self.operands)
         return Expression(self.name, self.argument, operands)
 
     @property
     def op_type(self) -> str:
-        """The type of op, by OpenVINO's names, whose costs this operation has."""
+        """OpenVINO op type that determines the cost of this operation."""
         return _OPERATIONS[self.name][0]
 
     def result(self, inputs: Sequence[TensorType]) -> TensorType:
-        """The type of the result, from those of the inputs by port. Raises ValueError where they do not fit."""
+        """Return the type of the result for inputs given by port. Raises ValueError where the operands do not fit."""
         types = self._operand_types(inputs)
         try:
             return _OPERATIONS[self.name][1](self.argument, types)
@@ -86,7 +87,10 @@ class Expression:
             raise ValueError(f"{self} cannot be applied to {[t.shape for t in types]}: {error}") from error
 
     def flops(self, inputs: Sequence[TensorType]) -> float:
-        """Operations of the outermost operation; assembling operands from parts counts as none (ir/graph/flops.py)."""
+        """Return the floating-point operations of the outermost operation for inputs given by port.
+
+        Operands that are put together from parts (slices, concatenations) count as free, as in ir/graph/flops.py.
+        """
         shapes = [t.shape for t in self._operand_types(inputs)]
         out = self.result(inputs)
         if self.name == "einsum":
@@ -99,13 +103,14 @@ class Expression:
         return 2.0 * prod(out.shape) if self.name == "affine" else op_flops(self.op_type, shapes, out.shape, {})
 
     def _operand_types(self, inputs: Sequence[TensorType]) -> list[TensorType]:
+        """Return the type of each operand for inputs given by port."""
         return [inputs[x] if isinstance(x, int) else x.result(inputs) for x in self.operands]
 
 
 def parse_expression(text: str, num_inputs: int) -> Expression:
-    """The expression written as ``text``, of an op with ``num_inputs`` inputs.
+    """Parse the expression of an op with ``num_inputs`` inputs.
 
-    Raises ValueError that names the place where the text breaks the grammar.
+    Raises ValueError, with the position, if ``text`` breaks the grammar, and ValueError for a port that does not exist.
     """
     expression, end = _parse(text, 0)
     if end != len(text):
@@ -118,13 +123,13 @@ def parse_expression(text: str, num_inputs: int) -> Expression:
 
 
 def input_part(text: str) -> tuple[str, tuple[tuple[int, int], ...]] | None:
-    """The input and the part of it that ``input:NAME[RANGES]`` gives; None for another expression."""
+    """Return the input's name and ranges from ``input:NAME[RANGES]``, or None for any other expression."""
     match = _INPUT.fullmatch(text)
     return None if match is None else (match[1], parse_ranges(match[2]) if match[2] else ())
 
 
 def parse_ranges(text: str) -> tuple[tuple[int, int], ...]:
-    """Half-open ranges from ``0:4,2:6``. Raises ValueError for another form."""
+    """Parse half-open ranges such as ``0:4,2:6``. Raises ValueError for another form."""
     pairs = [part.split(":") for part in text.split(",")]
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError(f"ranges are written first:last+1, separated by commas, not {text!r}")
@@ -132,17 +137,17 @@ def parse_ranges(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def format_ranges(ranges: Sequence[tuple[int, int]]) -> str:
-    """``0:4,2:6`` from half-open ranges."""
+    """Format half-open ranges as ``0:4,2:6``."""
     return ",".join(f"{first}:{last}" for first, last in ranges)
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """``{"axis": "1"}`` from ``axis=1``."""
+    """Parse ``axis=1`` into ``{"axis": "1"}``; several settings are separated by commas."""
     return dict(item.split("=", 1) for item in text.split(",") if "=" in item)
 
 
 def _parse(text: str, start: int) -> tuple[Expression, int]:
-    """The expression that begins at a character, and where it ends."""
+    """Parse the expression that starts at character ``start``; return it with the position after its end."""
     head = _HEAD.match(text, start)
     if head is None or head[1] not in _OPERATIONS:
         raise ValueError(f"expression {text!r}: the name of an operation is expected at character {start}")
@@ -160,7 +165,10 @@ def _parse(text: str, start: int) -> tuple[Expression, int]:
 
 
 def _letter_sizes(argument: str, shapes: Sequence[Shape]) -> tuple[dict[str, int], str]:
-    """Size by letter, and the letters of the result."""
+    """Return the size of each letter of an einsum and the letters of its result.
+
+    Raises ValueError if the argument does not name every axis or a letter has two sizes.
+    """
     left, arrow, kept = argument.partition("->")
     terms = left.split(",")
     if not arrow or [len(term) for term in terms] != [len(shape) for shape in shapes]:
@@ -241,7 +249,7 @@ def _input(_: str, __: Sequence[TensorType]) -> TensorType:
     raise ValueError("the type of an input is given, not inferred")
 
 
-# The type of op whose costs an operation has, and what type its result is of.
+# Operation -> the op type that determines its cost, and a function that infers the type of its result.
 _OPERATIONS: dict[str, tuple[str, Callable[[str, Sequence[TensorType]], TensorType]]] = {
     "input": ("Parameter", _input),
     "causal": ("Broadcast", _causal),

@@ -1,4 +1,4 @@
-"""The models of the zoo: what each is called, takes and answers, and its sizes. Only building one loads torch."""
+"""Specifications of the zoo's models: name, inputs, outputs and sizes. Torch is imported only when a model is built."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 WeightPrecision: TypeAlias = Literal["fp16", "int8", "int4"]
-"""How weights are stored: halves, bytes with a scale and a zero point per row, or four bits with those per group."""
+"""How weights are stored; int8 has a scale and a zero point per row, int4 per group of weights."""
 
 NORM_EPS = 1e-5
-"""Of the decoders' RMS norms."""
+"""Epsilon that the decoders' RMS norms add to the mean square."""
 ROTARY_BASE = 10_000.0
-"""Of the decoders' rotary positions."""
+"""Base of the geometric series of rotary frequencies in the decoders."""
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """One input: its name, its fixed shape, and its element type in OpenVINO's short form."""
+    """An input of a model: name, fixed shape, and element type in OpenVINO's short form."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,15 +32,15 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One model of the zoo.
+    """Specification of one model of the zoo.
 
-    ``num_parameters`` counts the trainable weights. ``network`` takes a seed and returns the network
-    with random weights, in evaluation mode; its forward takes the inputs in order and returns one tensor for
-    each name in ``outputs``. A decoder has its sizes in place of that, and its ``precision`` of weights.
+    ``num_parameters`` counts the trainable weights. ``network`` is a function from a seed to a torch network with
+    random weights in evaluation mode, whose forward takes the inputs in order and returns one tensor for each name in
+    ``outputs``; or, for a decoder, its sizes. ``precision`` says how a decoder's weights are stored.
 
-    Decoders that keep keys and values between inferences have the form that optimum-intel exports: dynamic inputs
-    ``input_ids``, ``attention_mask`` and ``position_ids`` [B, T], ``beam_idx`` [B], which are not among ``inputs``, and
-    a variable for the keys and one for the values of every layer.
+    Decoders that keep keys and values between inferences have the form that optimum-intel exports. Their inputs are
+    dynamic and therefore not listed in ``inputs``: ``input_ids``, ``attention_mask`` and ``position_ids`` [B, T], and
+    ``beam_idx`` [B]. Every layer has one variable for its keys and one for its values.
     """
 
     name: str
@@ -52,9 +52,9 @@ class ModelSpec:
     precision: WeightPrecision = "fp16"
 
     def build(self, seed: int = 0) -> ov.Model:
-        """The model with weights drawn from ``seed``: float constants in fp16, each followed by a Convert."""
+        """Build the model with weights drawn from ``seed``; float constants are in fp16, each followed by a Convert."""
         if isinstance(self.network, DecoderSizes):
-            from hsdag.models.decoder_graph import decoder_model  # only here: it loads OpenVINO
+            from hsdag.models.decoder_graph import decoder_model  # imported here because it loads OpenVINO
 
             return decoder_model(self.name, self.network, self.precision, seed)
         from hsdag.models.torch_networks import compressed, to_openvino
@@ -63,9 +63,9 @@ class ModelSpec:
 
 
 def seeded(network: str, sizes: Any) -> Callable[[int], Any]:
-    """From a seed to the class ``network`` of ``torch_networks`` in these sizes, with random weights.
+    """Return a function from a seed to the network class ``network`` of ``torch_networks`` with random weights.
 
-    Only the call imports torch.
+    Torch is imported when that function is called.
     """
 
     def make(seed: int) -> Any:
@@ -78,7 +78,7 @@ def seeded(network: str, sizes: Any) -> Callable[[int], Any]:
 
 @dataclass(frozen=True)
 class ResNetSizes:
-    """Channels inside the blocks of each stage, blocks per stage, channels of the stem, classes (He et al. 2016)."""
+    """Sizes of a ResNet (He et al. 2016): inner channels and blocks per stage, channels of the stem, classes."""
 
     widths: tuple[int, ...]
     depths: tuple[int, ...]
@@ -88,10 +88,11 @@ class ResNetSizes:
 
 @dataclass(frozen=True)
 class InceptionSizes:
-    """How many modules of each kind, and by what number all channel counts are divided (Szegedy et al. 2016).
+    """Sizes of an Inception network (Szegedy et al. 2016); all channel counts are divided by ``divisor``.
 
-    ``pool_channels`` has one entry per 35 x 35 module (channels of its pooling branch), ``mid_channels`` one
-    per 17 x 17 module (channels inside its 7 x 7 branches), before the division.
+    ``pool_channels`` has an entry per 35 x 35 module, the channels of its pooling branch; ``mid_channels`` has an entry
+    per 17 x 17 module, the inner channels of its 7 x 7 branches. Both are before the division. ``num_expanded`` counts
+    the 8 x 8 modules.
     """
 
     pool_channels: tuple[int, ...]
@@ -103,7 +104,7 @@ class InceptionSizes:
 
 @dataclass(frozen=True)
 class BertSizes:
-    """Layers, width of a token, heads, width inside the feed-forward part, sizes of tables (Devlin et al. 2019)."""
+    """Sizes of a BERT (Devlin et al. 2019): layers, token width, heads, inner feed-forward width, table sizes."""
 
     layers: int
     hidden: int
@@ -116,11 +117,13 @@ class BertSizes:
 
 @dataclass(frozen=True)
 class DecoderSizes:
-    """Layers, width of a token, query heads, key and value heads, width inside the feed-forward part, vocabulary.
+    """Sizes of a decoder (Touvron et al. 2023). Raises OptionError for sizes that do not fit each other.
 
-    Without state a decoder takes so many ``tokens`` at a time (Touvron et al. 2023; sharded_workloads.py has one layer
-    of it, sharded). With ``experts`` every layer has so many feed-forward parts, and ``active`` of them for each token.
-    ``group`` is how many weights of four bits share a scale. Raises OptionError where sizes do not fit each other.
+    ``heads`` counts query heads, ``key_heads`` heads of keys and values; ``intermediate`` is the width inside a
+    feed-forward part. A positive ``tokens`` makes the decoder stateless with that number of tokens per inference.
+    ``group`` is the number of int4 weights that share a scale. With ``experts`` > 0 every layer has that many
+    feed-forward parts, of which each token uses ``active``. sharded_workloads.py has one layer of such a decoder,
+    sharded.
     """
 
     layers: int
@@ -151,7 +154,7 @@ class DecoderSizes:
 
     @property
     def num_parameters(self) -> int:
-        """Trainable weights: no biases, and the output's table is not the input's."""
+        """Number of trainable weights; there are no biases, and the input and output embeddings are separate."""
         attention = 2 * self.hidden * (self.heads + self.key_heads) * self.head_size
         feed_forward = 3 * self.hidden * self.intermediate * max(self.experts, 1) + self.hidden * self.experts
         return self.layers * (attention + feed_forward + 2 * self.hidden) + (2 * self.vocabulary + 1) * self.hidden
@@ -169,23 +172,24 @@ TINY_LLAMA = DecoderSizes(layers=2, hidden=32, heads=4, key_heads=2, intermediat
 
 
 def _images(name: str, summary: str, size: int, network: str, sizes: Any, num_parameters: int) -> ModelSpec:
-    """A network from images [1, 3, size, size] to logits."""
-    given = (ModelInput("images", (1, 3, size, size), "f32"),)
-    return ModelSpec(name, f"{summary}, {size} x {size}", given, ("logits",), num_parameters, seeded(network, sizes))
+    """Specify a network from images [1, 3, size, size] to logits."""
+    inputs = (ModelInput("images", (1, 3, size, size), "f32"),)
+    return ModelSpec(name, f"{summary}, {size} x {size}", inputs, ("logits",), num_parameters, seeded(network, sizes))
 
 
 def _bert(name: str, summary: str, sizes: BertSizes, num_parameters: int) -> ModelSpec:
+    """Specify a BERT of BERT_TOKENS tokens."""
     names, outputs = ("input_ids", "attention_mask", "token_type_ids"), ("last_hidden_state", "pooler_output")
-    given = tuple(ModelInput(name, (1, BERT_TOKENS), "i64") for name in names)
-    return ModelSpec(name, f"{summary}, {BERT_TOKENS} tokens", given, outputs, num_parameters, seeded("Bert", sizes))
+    inputs = tuple(ModelInput(name, (1, BERT_TOKENS), "i64") for name in names)
+    return ModelSpec(name, f"{summary}, {BERT_TOKENS} tokens", inputs, outputs, num_parameters, seeded("Bert", sizes))
 
 
 def llama_decoder(name: str, sizes: DecoderSizes) -> ModelSpec:
-    """A decoder of these sizes without state: from token numbers [1, T] to logits [1, T, vocabulary]."""
+    """Specify a stateless decoder of these sizes, from token ids [1, T] to logits [1, T, vocabulary]."""
     shape = f"{sizes.layers} layers of width {sizes.hidden}, {sizes.heads} heads over {sizes.key_heads} of keys"
     about = f"Llama decoder, {shape}, vocabulary of {sizes.vocabulary}, {sizes.tokens} tokens"
-    given = (ModelInput("input_ids", (1, sizes.tokens), "i64"),)
-    return ModelSpec(name, about, given, ("logits",), sizes.num_parameters, sizes)
+    inputs = (ModelInput("input_ids", (1, sizes.tokens), "i64"),)
+    return ModelSpec(name, about, inputs, ("logits",), sizes.num_parameters, sizes)
 
 
 MODELS = (
@@ -201,7 +205,7 @@ MODELS = (
     _bert("tiny_bert", "two BERT layers of width 32, vocabulary of 100", TINY_BERT, 21_984),
     llama_decoder("tiny_llama", TINY_LLAMA),
 )  # fmt: skip
-"""The models of fixed shapes, benchmark models before tiny ones, as those with state below."""
+"""Models of fixed shapes, benchmark models before tiny ones."""
 
 _STATEFUL = {
     "stateful-llama": DecoderSizes(8, 512, 8, 4, 1408, 4096, group=128),
@@ -212,6 +216,7 @@ _STATEFUL = {
 
 
 def _stateful(family: str, sizes: DecoderSizes, precision: WeightPrecision) -> ModelSpec:
+    """Specify a decoder with state; ``family`` is the first part of its name."""
     experts = f", {sizes.experts} experts of which {sizes.active} are active" if sizes.experts else ""
     shape = f"{sizes.layers} layers of width {sizes.hidden}{experts}, vocabulary of {sizes.vocabulary}"
     kind = "Mixture-of-experts decoder" if sizes.experts else "Llama decoder"
@@ -225,4 +230,4 @@ LANGUAGE_MODELS = tuple(
     for family, sizes in _STATEFUL.items()
     for precision in get_args(WeightPrecision)
 )
-"""The models with state."""
+"""Decoders with state, benchmark models before tiny ones, each in every precision."""

@@ -1,6 +1,6 @@
-"""Workloads in the manner of Placeto's datasets (appendix A.2, A.3): cells of ENAS, unrolled sentence models.
+"""Generate workloads like Placeto's datasets (appendix A.2, A.3): ENAS cells and unrolled sentence models.
 
-Costs are those of an inference, in f32; the published graphs are of training steps.
+Costs are those of an inference in f32, whereas the published graphs are of training steps.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ BRANCHES = {
     "average": ("AvgPool", 9),
     "maximum": ("MaxPool", 9),
 }
-"""What a node may do with what it reads before it adds the two up: the type of op, the elements of its window."""
+"""What a node of an ENAS cell may do with an input before adding it: op type and elements of the window."""
 
 KERNEL, COLOURS, CLASSES = 9, 3, 10
-"""Elements of the stem's window, channels of an image, classes of CIFAR-10."""
+"""Elements of the stem's window, channels of an image, and classes of CIFAR-10."""
 
 Wiring = list[tuple[list[int], list[str]]]
-"""For each node of a cell the two earlier nodes that it reads, and what it does with each; 0 and 1 are its inputs."""
+"""For each node of a cell, the two earlier nodes it reads and what it does with each; 0 and 1 are the cell's inputs."""
 
 
 @dataclass(frozen=True)
 class EnasSizes:
-    """A stem, ``cells`` cells of ``nodes`` nodes beside their two inputs, and a classifier.
+    """Sizes of an ENAS network: a stem, ``cells`` cells of ``nodes`` nodes besides their two inputs, a classifier.
 
-    After a third and two thirds of the cells the resolution is halved and the number of filters doubled. The wiring
-    of a cell follows from ``seed``; cells that halve have a wiring of their own.
+    After a third and after two thirds of the cells the resolution is halved and the number of filters doubled. The
+    wiring of the cells is drawn from ``seed``: one wiring for the halving cells, another for all other cells.
     """
 
     cells: int = 6
@@ -45,14 +45,14 @@ class EnasSizes:
 
     @staticmethod
     def drawn(seed: int) -> EnasSizes:
-        """3 to 15 cells of 4 to 7 nodes, 32 to 256 filters, and a batch of 240 to 360 (Placeto, appendix A.3)."""
+        """Draw 3 to 15 cells of 4 to 7 nodes, 32 to 256 filters, and a batch of 240 to 360 (Placeto, appendix A.3)."""
         rng = np.random.default_rng(seed)
         cells, nodes, filters, batch = (int(rng.integers(*ends)) for ends in ((3, 16), (4, 8), (4, 33), (240, 361)))
         return EnasSizes(cells, nodes, 8 * filters, batch, seed)
 
 
 def enas(sizes: EnasSizes) -> Workload:
-    """The network; weights are held by the ops."""
+    """Return the network as a workload; its weights belong to the ops that use them."""
     network = WorkloadBuilder(f"enas-{sizes.cells}x{sizes.nodes}-seed{sizes.seed}")
     rng = np.random.default_rng(sizes.seed)
     wirings: list[Wiring] = [
@@ -81,10 +81,10 @@ def enas(sizes: EnasSizes) -> Workload:
 def _add_cell(
     network: WorkloadBuilder, name: str, shape: tuple[int, ...], wiring: Wiring, inputs: tuple[int, int]
 ) -> int:
-    """Append a cell behind two ops; the op that joins what no node of it reads.
+    """Append a cell after two ops; return its output op, which joins the results that no node of the cell reads.
 
-    Its two inputs are brought to its ``shape`` by a 1x1 convolution each, in the halving cells too: there the published
-    ones have branches of stride 2.
+    A 1x1 convolution brings each input to the cell's ``shape``. This holds for halving cells too, where the published
+    networks have branches of stride 2.
     """
     elements, filters = prod(shape), shape[1]
     results = list[int]()
@@ -110,17 +110,17 @@ def _add_cell(
 
 
 MOST_OPS = 390
-"""Of the sentence models that are drawn."""
+"""Upper limit on the number of ops in a drawn sentence model."""
 
 GATES, CELL_COST = 4, 20.0
-"""Gates of an LSTM, and operations for each element of its state behind the product: activations, products, a sum."""
+"""Gates of an LSTM, and operations per element of its state besides the product (activations, products, sum)."""
 
 
 @dataclass(frozen=True)
 class NmtSizes:
-    """Words of the source and the target sentence, LSTM layers on either side, their width, sentences in a batch.
+    """Sizes of a translation model: words per sentence, LSTM layers on each side, their width, sentences per batch.
 
-    With ``feeds_attention`` a step of the decoder reads the attention of the step before, so that steps cannot overlap.
+    With ``feeds_attention`` each step of the decoder reads the attention of the previous step, so steps cannot overlap.
     """
 
     source_steps: int = 16
@@ -133,7 +133,7 @@ class NmtSizes:
 
     @staticmethod
     def drawn(seed: int) -> NmtSizes:
-        """1 to 4 layers, sentences of 4 to 32 words within MOST_OPS, a batch of 64 to 128 (Placeto, appendix A.3)."""
+        """Draw 1 to 4 layers, 4 to 32 words within MOST_OPS, and a batch of 64 to 128 (Placeto, appendix A.3)."""
         rng = np.random.default_rng(seed)
         layers = int(rng.integers(1, 5))
         source_steps, target_steps = rng.integers(4, min(32, MOST_OPS // (8 + 4 * layers)) + 1, 2).tolist()
@@ -144,27 +144,32 @@ class NmtSizes:
 
 
 def nmt(sizes: NmtSizes) -> Workload:
-    """The unrolled model: for S and T words and l layers (1 + 2l) S + (6 + 2l) T + 2l + 5 ops.
+    """Return the unrolled model: (1 + 2l) S + (6 + 2l) T + 2l + 5 ops for S source words, T target words and l layers.
 
-    All steps read the same weights, which are ops of type Parameter. A state is one tensor of two halves, what the
-    cell gives and what it remembers. The decoder begins with the encoder's last states.
+    All steps read the same weights, which are ops of type Parameter. A state is one tensor that holds the LSTM's output
+    and its cell state. The decoder starts with the last states of the encoder.
     """
     model = WorkloadBuilder(f"nmt-{sizes.layers}x{sizes.source_steps}x{sizes.target_steps}")
     batch, w, words = sizes.batch, sizes.width, sizes.source_steps
     states = [list[int]() for _ in range(sizes.layers)]
 
     def weight(name: str, rows: int, columns: int) -> int:
+        """Add a weight [rows, columns] as an op of its own."""
         return model.add(name, "Parameter", [], (rows, columns))
 
     def cell_weights(name: str, read: int) -> list[int]:
-        """Weights of the layers; the first one reads a word, or a word and the attention."""
+        """Add the weights of all layers; the first layer reads ``read`` elements: a word, or a word and attention."""
         return [weight(f"{name}.l{i}.weight", (w if i else read) + w, GATES * w) for i in range(sizes.layers)]
 
     def product(name: str, sources: list[int], rows: int, columns: int) -> int:
+        """Add a product of [batch, rows] with [rows, columns]."""
         return model.add(name, "MatMul", sources, (batch, columns), 2.0 * batch * rows * columns)
 
     def step(name: str, table: int, fed: list[int], weights: list[int]) -> int:
-        """One word through all layers, whose states are replaced; the last layer's state. The first reads ``fed``."""
+        """Run one word through all layers and replace their states; return the last layer's state.
+
+        The first layer reads the word's embedding from ``table`` and the ops ``fed``.
+        """
         x = [model.add(f"{name}.word", "Gather", [table], (batch, w)), *fed]
         for i, own in enumerate(weights):
             gates = product(f"{name}.l{i}.gates", [*x, *states[i], own], w * (len(x) + len(states[i])), GATES * w)
@@ -173,7 +178,7 @@ def nmt(sizes: NmtSizes) -> Workload:
         return x[0]
 
     def attend(name: str, top: int, memory: int, joint: int) -> int:
-        """Attention of a step to the encoder's states, joined with the step's own: [batch, width]."""
+        """Add attention from ``top`` to the encoder's states and combine both; return the op, [batch, width]."""
         flops = 2.0 * batch * w * words
         scores = model.add(f"{name}.scores", "MatMul", [top, memory], (batch, words), flops)
         shares = model.add(f"{name}.softmax", "Softmax", [scores], (batch, words))
@@ -197,7 +202,7 @@ def nmt(sizes: NmtSizes) -> Workload:
 
 @dataclass(frozen=True)
 class PtbSizes:
-    """``steps`` words, a cell of ``nodes`` nodes of ``width`` elements, and sentences in a batch."""
+    """Sizes of a recurrent model: words, nodes per cell, elements per node (``width``), sentences in a batch."""
 
     steps: int = 30
     nodes: int = 8
@@ -208,7 +213,7 @@ class PtbSizes:
 
     @staticmethod
     def drawn(seed: int) -> PtbSizes:
-        """4 to 12 nodes, 8 to 40 steps within MOST_OPS, a batch of 1536 to 3072 (Placeto, appendix A.3)."""
+        """Draw 4 to 12 nodes, 8 to 40 steps within MOST_OPS, a batch of 1536 to 3072 (Placeto, appendix A.3)."""
         rng = np.random.default_rng(seed)
         nodes = int(rng.integers(4, 13))
         ranges = ((8, min(40, MOST_OPS // (nodes + 4)) + 1), (2, 17), (1536, 3073))
@@ -217,7 +222,7 @@ class PtbSizes:
 
 
 def ptb(sizes: PtbSizes) -> Workload:
-    """The unrolled model, (nodes + 3) steps + nodes + 2 ops: all steps read the same weights, ops of type Parameter."""
+    """Return the unrolled model, (nodes + 3) steps + nodes + 2 ops; its weights are ops that all steps read."""
     model = WorkloadBuilder(f"ptb-{sizes.nodes}x{sizes.steps}-seed{sizes.seed}")
     rng = np.random.default_rng(sizes.seed)
     w = sizes.width

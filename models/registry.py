@@ -1,4 +1,4 @@
-"""The models of the zoo and the workloads by name, and workloads with their options as text."""
+"""Look up models of the zoo and workloads by name, and parse workloads with options."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _MODELS = {spec.name: spec for spec in (*MODELS, *LANGUAGE_MODELS)}
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """One workload.
+    """Specification of one workload.
 
-    ``make`` takes the number of devices, and by name those of the ``options`` that are given, but for ``devices``.
-    ``platform`` is where the workload is placed by default. A workload that ``is_sharded`` is cut for its 2 to
-    MAX_DEVICES devices.
+    ``make`` takes the number of devices and, by keyword, any of ``options`` except ``devices``. ``platform`` is the
+    platform that the workload is placed on by default. ``is_sharded`` says that the workload is sharded over its
+    devices, of which there must be 2 to MAX_DEVICES.
     """
 
     name: str
@@ -52,28 +52,28 @@ class WorkloadSpec:
     is_sharded: bool = False
 
     def build(self, num_devices: int, options: Mapping[str, str | int] | None = None) -> Workload:
-        """The workload for ``num_devices`` devices.
+        """Build the workload for ``num_devices`` devices.
 
-        Raises OptionError for an option that it does not take, a value out of range, or a number of devices
-        over which it cannot be sharded.
+        Raises OptionError for an unknown option, a value out of range, or a number of devices over which the workload
+        cannot be sharded.
         """
         self.check_options(options or {})
-        given = {name: value for name, value in (options or {}).items() if name != "devices"}
-        check_seed(int(given.get("seed", 0)))
+        arguments = {name: value for name, value in (options or {}).items() if name != "devices"}
+        check_seed(int(arguments.get("seed", 0)))
         for option in ("size", "blocks"):
-            if int(given.get(option, 1)) < 1:
-                raise OptionError(f"the {option} of {self.name} must be at least 1, not {given[option]}")
+            if int(arguments.get(option, 1)) < 1:
+                raise OptionError(f"the {option} of {self.name} must be at least 1, not {arguments[option]}")
         if not self.is_sharded:
-            return self.make(num_devices, **given)
+            return self.make(num_devices, **arguments)
         if not 2 <= num_devices <= MAX_DEVICES:
             raise OptionError(f"{self.name} is sharded over 2 to {MAX_DEVICES} devices, not {num_devices}")
         try:
-            return self.make(num_devices, **given)
+            return self.make(num_devices, **arguments)
         except OptionError as error:
             raise OptionError(f"{self.name} over {num_devices} devices: {error}") from error
 
     def check_options(self, names: Mapping[str, object]) -> None:
-        """Raise OptionError when one of ``names`` is not among the options."""
+        """Raise OptionError if one of ``names`` is not an option of this workload."""
         wrong = [name for name in names if name not in self.options]
         if wrong:
             raise OptionError(f"{self.name} does not take {wrong[0]!r}; it takes {', '.join(self.options)}")
@@ -84,7 +84,7 @@ def _sharded(name: str, summary: str, options: str, make: Callable[..., Workload
 
 
 def _drawn(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
-    """A workload whose sizes and wiring follow from a seed alone, for any number of devices."""
+    """Specify a workload whose sizes and wiring follow from a seed alone, for any number of devices."""
     return WorkloadSpec(name, summary, lambda _, seed=0: make(seed), ("devices", "seed"))
 
 
@@ -137,7 +137,7 @@ WORKLOADS = {
 
 
 def check_model_name(name: str) -> None:
-    """Raise ModelError naming the choices where the zoo has no model called ``name``."""
+    """Raise ModelError, with the choices, if the zoo has no model called ``name``."""
     if name not in _MODELS:
         models, language = (", ".join(spec.name for spec in specs) for specs in (MODELS, LANGUAGE_MODELS))
         raise ModelError(
@@ -147,9 +147,9 @@ def check_model_name(name: str) -> None:
 
 
 def build_model(name: str, seed: int = 0) -> ov.Model:
-    """The zoo's model ``name`` as read from its files, in memory; one seed always gives the same weights.
+    """Build the zoo's model ``name`` in memory; the same seed always gives the same weights.
 
-    Raises ModelError for an unknown name, OptionError for a seed outside 0..2**63-1.
+    Raises ModelError for an unknown name and OptionError for a seed outside 0..2**63-1.
     """
     check_model_name(name)
     check_seed(seed)
@@ -157,9 +157,9 @@ def build_model(name: str, seed: int = 0) -> ov.Model:
 
 
 def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
-    """Build the zoo's model ``name``, write ``path`` (ending in .xml) and the .bin beside it, return ``path``.
+    """Build the zoo's model ``name``, write it to ``path`` (ending in .xml) with a .bin beside it, and return ``path``.
 
-    Raises what ``build_model`` does, OptionError for another suffix, OutputError when the files cannot be written.
+    Raises what ``build_model`` does, OptionError for another suffix, and OutputError if the files cannot be written.
     """
     target = Path(path)
     if target.suffix != ".xml":
@@ -170,28 +170,29 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
 
 
 def find_workload(name: str) -> WorkloadSpec:
-    """The workload called ``name``; raises ModelError naming the choices."""
+    """Return the specification of the workload called ``name``. Raises ModelError with the choices."""
     if name not in WORKLOADS:
         raise ModelError(f"there is no workload {name!r}; choose one of {', '.join(WORKLOADS)}")
     return WORKLOADS[name]
 
 
 TEXT_OPTIONS = ("family", "dependence")
-"""Options of workloads that are no numbers."""
+"""Options of workloads whose values are text; all others are whole numbers."""
 
 _NAMED = re.compile(r"([\w-]+)(?:\[([^\[\]]*)\])?")
 
 
 def names_workload(text: str) -> bool:
-    """Whether a text is the name of a workload, with or without options."""
+    """Return whether ``text`` names a workload, with or without options."""
     match = _NAMED.fullmatch(text)
     return match is not None and match[1] in WORKLOADS
 
 
 def parse_workload(text: str) -> tuple[WorkloadSpec, dict[str, str | int]]:
-    """The workload and the options of a text, ``NAME[OPTION=VALUE;...]``.
+    """Parse ``NAME[OPTION=VALUE;...]`` into the workload's specification and its options.
 
-    Raises ModelError for its name, OptionError for options of another form and where a whole number is expected.
+    Raises ModelError for an unknown name, and OptionError for malformed options or a value that should be a whole
+    number.
     """
     match = _NAMED.fullmatch(text)
     spec = find_workload(text if match is None else match[1])
@@ -210,9 +211,10 @@ def parse_workload(text: str) -> tuple[WorkloadSpec, dict[str, str | int]]:
 
 
 def workload_called(text: str, num_devices: int) -> tuple[str, Workload]:
-    """The full text and the workload of a text, for ``num_devices`` devices where it does not say for how many.
+    """Build the workload that ``text`` describes; return its full text, with ``devices`` filled in, and the workload.
 
-    Raises as ``parse_workload`` does, OptionError for options that the workload does not take, or values out of range.
+    ``num_devices`` applies where the text does not state ``devices``. Raises what ``parse_workload`` does, and
+    OptionError for unknown options or values out of range.
     """
     spec, options = parse_workload(text)
     if "devices" in spec.options:

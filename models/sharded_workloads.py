@@ -1,4 +1,4 @@
-"""Workloads sharded over devices: those of DOPPLER (App. D), random chains like ChainMM, and transformers."""
+"""Generate workloads sharded over devices: those of DOPPLER (App. D), random matrix chains, and transformers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from hsdag.models.sharding import Node, Sharded, Sharder
 from hsdag.models.workload import Workload
 
 EPSILON = 1e-5
-"""Of RMS norms."""
+"""Number that RMS norms add to the mean square."""
 
 
 def chainmm(num_devices: int, size: int = 10_000) -> Workload:
-    """The chain of five square matrices of ``size`` rows on k devices: 4k products per matrix product.
+    """Return (A B) + (C (D E)) for square matrices of ``size`` rows on k devices: 4k products per matrix product.
 
-    There are 26k + 8 nodes in all (112 for four devices).
-    D E is cut into 2 x k x 2 (rows, inner, columns), the other two products into k x 2 x 2. Raises OptionError
-    where the size is not even or not a multiple of k.
+    There are 26k + 8 ops in all (112 for four devices). D E is cut into 2 x k x 2 (rows, inner, columns), the other two
+    products into k x 2 x 2. Raises OptionError if ``size`` is odd or not a multiple of k.
     """
     k = num_devices
     sharder = Sharder("chainmm", k)
@@ -35,10 +34,10 @@ def chainmm(num_devices: int, size: int = 10_000) -> Workload:
 
 
 def ffnn(num_devices: int, batch: int = 2**15, width: int = 2**5, hidden: int = 2**16) -> Workload:
-    """The network on k devices: rows in k parts, the hidden axis in min(4, k); the softmax in 4k row parts.
+    """Return a feed-forward network on k devices: k row parts, min(4, k) hidden parts, 4k row parts of softmax.
 
-    X is [batch, width], W1 [width, hidden], W2 [hidden, width]. For k >= 4 there are 46k + 13 nodes (197 for four
-    devices). The formations of the two products add the biases. Raises OptionError where an axis cannot be cut.
+    X is [batch, width], W1 [width, hidden], W2 [hidden, width]. For k >= 4 there are 46k + 13 ops (197 for four
+    devices). The biases are added where partial products are summed. Raises OptionError where an axis cannot be cut.
     """
     k = num_devices
     cut = min(4, num_devices)
@@ -55,14 +54,17 @@ def ffnn(num_devices: int, batch: int = 2**15, width: int = 2**5, hidden: int = 
 
 
 def softmax(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...]) -> Sharded:
-    """The softmax of ``x`` along its last axis, every step of it cut into ``parts``."""
+    """Return the softmax of ``x`` along its last axis, with every step cut into ``parts``."""
     shifted = sharder.elementwise(f"{name}.sub", "sub", [x, sharder.reduce(f"{name}.max", "max", x, parts)], parts)
     raised = sharder.elementwise(f"{name}.exp", "exp", [shifted])
     return sharder.elementwise(f"{name}.div", "div", [raised, sharder.reduce(f"{name}.sum", "sum", raised, parts)])
 
 
 def rms_norm(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...] | None = None) -> Sharded:
-    """x / sqrt(mean(x^2) + EPSILON), means over the last axis: sums by the tiles of ``x``, the result in ``parts``."""
+    """Return x / sqrt(mean(x^2) + EPSILON) with means over the last axis, cut into ``parts``, by default as ``x``.
+
+    The sums of squares are cut into the tiles of ``x``.
+    """
     total = sharder.reduce(f"{name}.sum", "sum", sharder.elementwise(f"{name}.square", "square", [x]), x.parts)
     mean = sharder.elementwise(f"{name}.mean", f"affine:factor={1 / x.shape[-1]!r},offset={EPSILON!r}", [total])
     inverse = sharder.elementwise(f"{name}.rsqrt", "rsqrt", [mean])
@@ -71,7 +73,7 @@ def rms_norm(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...] | N
 
 @dataclass(frozen=True)
 class LlamaSizes:
-    """The shape of the 7B model. Weights and activations are f16; norms, rotation and softmax run in f32."""
+    """Sizes of Llama 7B. Weights and activations are f16; norms, rotation and softmax are computed in f32."""
 
     tokens: int = 4096
     width: int = 4096
@@ -81,11 +83,11 @@ class LlamaSizes:
 
 
 def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
-    """Transformer blocks without a mask in a row on k devices, one by default; 215 nodes a block for four.
+    """Return transformer blocks in sequence, without a mask, on k devices; by default one, of 215 ops for four devices.
 
-    Keys are cut along the tokens, so each query meets its keys in several partial results. The inputs are the
-    activations ``x`` and complex ``frequencies`` [tokens, head size / 2], which every block reads. Names of a later
-    block begin with its number. Raises OptionError where an axis cannot be cut.
+    Keys are cut along the tokens, so a query meets its keys in several partial results. The inputs are the activations
+    ``x`` and the complex ``frequencies`` [tokens, head size / 2], which every block reads. Names in the second and
+    later blocks begin with the block's number, counted from 0. Raises OptionError where an axis cannot be cut.
     """
     sh = Sharder("llama-block", num_devices)
     parts = _grid(num_devices)
@@ -100,9 +102,9 @@ def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
 
 
 def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
-    """One layer with causal mask, last norm and the logits of the last token, on k devices; 261 nodes for four.
+    """Return one layer with causal mask, last norm and the logits of the last token on k devices; 261 ops for four.
 
-    Queries are cut along the tokens, so every softmax is local. Inputs are the embedded tokens ``x`` and
+    Queries are cut along the tokens, so every softmax is local. The inputs are the embedded tokens ``x`` and
     ``frequencies`` [tokens, head size], cosine and sine in turn. Raises OptionError where an axis cannot be cut.
     """
     sh = Sharder("llama-layer", num_devices)
@@ -121,9 +123,9 @@ def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
 
 
 def _grid(num_devices: int) -> tuple[int, int]:
-    """Parts s of the tokens and groups h of the heads for s h devices: the most even ones whose h is a multiple of s.
+    """Return s parts of the tokens and h groups of heads for s * h devices: the most even pair where s divides h.
 
-    1 x 2 for two devices, 2 x 2 for four, 2 x 4 for eight.
+    That is 1 x 2 for two devices, 2 x 2 for four, and 2 x 4 for eight.
     """
     s = next(s for s in range(isqrt(num_devices), 0, -1) if num_devices % s == 0 and (num_devices // s) % s == 0)
     return s, num_devices // s
@@ -132,8 +134,10 @@ def _grid(num_devices: int) -> tuple[int, int]:
 def _norm(
     sh: Sharder, sizes: LlamaSizes, name: str, x: Sharded, parts: tuple[int, int], tiles: Shape | None = None
 ) -> Sharded:
-    """x / sqrt(mean(x^2) + EPSILON) * gamma, [tokens, width]: sums by ``tiles``, else those of x, the result in
-    ``parts``."""
+    """Return x / sqrt(mean(x^2) + EPSILON) * gamma, [tokens, width], cut into ``parts``.
+
+    The sums are cut into ``tiles``, by default those of ``x``.
+    """
     wide = sh.elementwise(f"{name}.f32", "convert:f32", [x], tiles)
     narrow = sh.elementwise(f"{name}.f16", "convert:f16", [rms_norm(sh, name, wide, parts)])
     gamma = sh.input(f"{name}.gamma", (sizes.width,), parts[1:], "f16")
@@ -148,9 +152,10 @@ def _attention(
     frequencies: Sharded,
     mask: Sharded | None,
 ) -> Sharded:
-    """Normed attention added to ``x``, [tokens, width]: t tokens, q queries, e width, h heads, d head size.
+    """Return normed attention added to ``x``, [tokens, width], cut into ``parts`` whatever the tiles of ``x``.
 
-    It is cut by ``parts``, whatever those of x are. With a mask queries are cut along the tokens, else keys are.
+    With a mask the queries are cut along the tokens, without one the keys. Letters of einsums: t tokens, q queries, e
+    width, h heads, d head size.
     """
     s, h = parts
     size = sizes.width // sizes.heads
@@ -160,12 +165,12 @@ def _attention(
     normed = _norm(sh, sizes, "norm1", x, (s, h), parts)
 
     def project(name: str, cuts: dict[str, int]) -> Sharded:
-        """Heads, [heads, tokens, head size]."""
+        """Return the projection of the normed input into heads, [heads, tokens, head size]."""
         shape, parts = (sizes.width, sizes.heads, size), (cuts.get("e", 1), h, 1)
         return sh.einsum(name, "te,ehd->htd", cuts, normed, sh.input(f"{name}.weight", shape, parts, "f16"))
 
     def rotated(name: str, cuts: dict[str, int]) -> Sharded:
-        """Heads with rotary positions: pairs, as complex numbers, times the frequencies of their token."""
+        """Return heads with rotary positions: pairs, as complex numbers, times the frequencies of their token."""
         wide = sh.elementwise(f"{name}.f32", "convert:f32", [project(name, cuts)])
         turned = sh.elementwise(f"{name}.rotate", "mul", [sh.each(f"{name}.complex", "complex", wide), frequencies])
         return sh.elementwise(f"{name}.f16", "convert:f16", [sh.each(f"{name}.real", "real", turned)])
@@ -183,7 +188,7 @@ def _attention(
 
 
 def _feed_forward(sh: Sharder, sizes: LlamaSizes, x: Sharded, parts: tuple[int, int]) -> Sharded:
-    """W2 (silu(W1 y) * W3 y) for the normed y added to ``x``, [tokens, width]: cut along tokens and the hidden axis."""
+    """Return W2 (silu(W1 y) * W3 y) for the normed y, plus ``x``; ``parts`` cut the tokens and the hidden axis."""
     rows, columns = parts
     shape = (sizes.width, sizes.hidden)
     cuts = {"t": rows, "f": columns}
@@ -198,20 +203,20 @@ def _feed_forward(sh: Sharder, sizes: LlamaSizes, x: Sharded, parts: tuple[int, 
 
 
 GRAIN = 24
-"""Every axis is a multiple of it, so that all of CUTS divide it."""
+"""Every axis is a multiple of this, so that all of CUTS divide it."""
 
 CUTS = (1, 2, 3, 4, 6, 8)
-"""Numbers of parts that an axis is cut into."""
+"""Numbers of parts that an axis may be cut into."""
 
 PRODUCT_SHARE, ACTIVATED_SHARE = 0.7, 0.25
-"""How often two operands are multiplied as matrices, else joined by element, and a result has an activation."""
+"""How often two operands are joined by a matrix product, not by element, and how often a result has an activation."""
 
 JOINS, ACTIVATIONS = ("add", "mul", "maximum"), ("relu", "silu")
 
 
 @dataclass(frozen=True)
 class RandomChain:
-    """What to draw: a formula over ``matrices`` matrices whose axes have ``least`` to ``most`` times GRAIN elements."""
+    """Sizes of a random formula over ``matrices`` matrices with axes of ``least`` to ``most`` times GRAIN elements."""
 
     matrices: int = 6
     least: int = 20
@@ -220,22 +225,22 @@ class RandomChain:
 
     @staticmethod
     def drawn(seed: int) -> RandomChain:
-        """4 to 20 matrices, small ones (24 to 2,400 rows) or large ones (480 to 9,600)."""
+        """Draw 4 to 20 matrices, all small (24 to 2,400 rows) or all large (480 to 9,600 rows)."""
         rng = np.random.default_rng(seed)
         least, most = ((1, 100), (20, 400))[int(rng.integers(2))]
         return RandomChain(int(rng.integers(4, 21)), least, most, seed)
 
     def formula(self) -> tuple[Expression, tuple[Shape, ...]]:
-        """The formula, whose number i stands for matrix ``Mi``, and the shapes of the matrices; drawn from its root."""
+        """Draw the formula, in which number i stands for matrix ``Mi``; return it with the matrices' shapes."""
         rng = np.random.default_rng([self.seed, 0])
         shapes = list[Shape]()
 
         def size() -> int:
-            """Elements of an axis, log-uniform."""
+            """Draw the size of an axis in elements, log-uniformly."""
             return GRAIN * round(float(np.exp(rng.uniform(np.log(self.least), np.log(self.most)))))
 
         def tree(rows: int, columns: int, matrices: int) -> Node:
-            """A formula over so many matrices whose result is [rows, columns]."""
+            """Draw a formula over ``matrices`` matrices whose result is [rows, columns]."""
             if matrices == 1:
                 shapes.append((rows, columns))
                 return len(shapes) - 1
@@ -257,9 +262,9 @@ class RandomChain:
 
 
 def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
-    """The formula on k devices; its matrices are the inputs ``M0``, ``M1``, ..., its value the output ``result``.
+    """Return the formula on k devices; inputs are its matrices ``M0``, ``M1``, ..., and the output is ``result``.
 
-    Every matrix and product draws its own cuts; a product has at most 2k shards, and at most k for a tile.
+    Every matrix and product draws its own cuts; a product has at most 2k shards, and at most k per tile.
     """
     k = num_devices
     formula, shapes = drawn.formula()
@@ -267,11 +272,11 @@ def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
     rng = np.random.default_rng([drawn.seed, 1, k])
 
     def cut(most: int) -> int:
-        """Parts of an axis, at most so many."""
+        """Draw the number of parts of an axis, at most ``most``."""
         return int(rng.choice([parts for parts in CUTS if parts <= most]))
 
     def apply(node: Node, name: str) -> Sharded:
-        """The value of a formula or the matrix of a number; ops of operand i are named ``name.i``."""
+        """Return the value of a formula, or the matrix with this number; ops of operand i are named ``name.i``."""
         if isinstance(node, int):
             most = (k + 1) // 2
             return sharder.input(f"M{node}", shapes[node], (cut(most), cut(most)))
@@ -287,16 +292,15 @@ def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
 
 
 MOST_TILES = 9
-"""Layers times devices that ``TransformerSizes.drawn`` stays within, where one layer does: up to 400 nodes."""
+"""Upper limit on layers times devices in ``TransformerSizes.drawn``, if one layer allows it; gives up to 400 ops."""
 
 
 @dataclass(frozen=True)
 class TransformerSizes:
-    """Blocks of attention and a feed-forward part, each behind an RMS norm and added to its input, in f32.
+    """Sizes of a stack of transformer blocks in f32, each of pre-norm attention and feed-forward with residuals.
 
-    The heads, and the hidden axis of the feed-forward part, are cut into ``head_groups``, the tokens of products and
-    of attention into as many parts as there are devices for each head group, those of norms and residual sums into
-    ``row_parts``.
+    The heads and the hidden axis of the feed-forward part are cut into ``head_groups``; the tokens of products and of
+    attention into num_devices / head_groups parts; those of norms and residual sums into ``row_parts``.
     """
 
     layers: int = 2
@@ -314,7 +318,7 @@ class TransformerSizes:
 
     @staticmethod
     def drawn(seed: int, num_devices: int) -> TransformerSizes:
-        """Sizes that k devices divide: 32 to 512 tokens and up to 4 heads a device, 32 to 128 elements a head."""
+        """Draw sizes that k devices divide: 32 to 512 tokens and up to 4 heads a device, 32 to 128 elements a head."""
         rng = np.random.default_rng(seed)
         k = num_devices
         groups = int(rng.choice([h for h in range(1, k + 1) if k % h == 0]))
@@ -331,10 +335,11 @@ class TransformerSizes:
 
 
 def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
-    """The stack on k devices, from the tokens ``x`` to ``y``, both [tokens, width].
+    """Return the stack on k devices, from the tokens ``x`` to ``y``, both [tokens, width].
 
-    A block with r row parts, h head groups and s = k / h token parts has 14 r + 22 k + 2 s + 6 h nodes. Gains of norms
-    and the scale of scores belong to the weights behind them. Raises OptionError where an axis cannot be cut.
+    A block with r row parts, h head groups and s = k / h token parts has 14 r + 22 k + 2 s + 6 h ops. The gains of
+    norms and the scale of scores are taken to be part of the weights that follow. Raises OptionError where an axis
+    cannot be cut.
     """
     sh = Sharder("transformer", num_devices)
     h, width = sizes.head_groups, sizes.width

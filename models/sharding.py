@@ -1,7 +1,7 @@
-"""Sharding: tensors cut into equal tiles, and operations on them that become one op per tile.
+"""Shard tensors into equal tiles, and operations on them into one op per tile.
 
-Every contraction and reduction is followed by a formation per tile of its result, which adds up the partial
-results and exists even for a single one (DOPPLER, App. A.1).
+Every contraction and reduction is followed by one formation per tile of its result, which adds up the partial results
+and exists even for a single one (DOPPLER, App. A.1).
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ class Sharded:
         return self.tiles.shape
 
     def whole(self) -> Node:
-        """The whole tensor, put together."""
+        """Return an expression for the whole tensor, put together from its tiles."""
         return self.region(tuple((0, size) for size in self.shape))
 
     def region(self, ranges: Ranges) -> Node:
-        """What reads the part ``ranges`` of the tensor: tiles, slices of tiles, and their concatenations."""
+        """Return an expression for the part ``ranges``: tiles, slices of tiles, and their concatenations."""
         return self._gather(ranges, (), ())
 
     def aligned(self, ranges: Ranges) -> Node:
-        """What reads the part that broadcasts to ``ranges`` of a result."""
+        """Return an expression for the part that broadcasts to ``ranges`` of a result of the same or higher rank."""
         behind = ranges[len(ranges) - len(self.shape) :]
         return self.region(tuple((0, 1) if size == 1 else r for size, r in zip(self.shape, behind, strict=True)))
 
     def _gather(self, ranges: Ranges, index: Index, inner: Ranges) -> Node:
+        """Return the part ``ranges`` of the tiles whose first indices are ``index``; ``inner`` are their ranges."""
         axis = len(index)
         if axis == len(self.shape):
             op = int(self.tiles[index])
@@ -55,20 +56,20 @@ class Sharded:
             return op if is_whole else Expression("slice", format_ranges(inner), (op,))
         step = self.shape[axis] // self.parts[axis]
         first, last = ranges[axis]
-        found = tuple(
+        pieces = tuple(
             self._gather(ranges, (*index, i), (*inner, (max(first - i * step, 0), min(last - i * step, step))))
             for i in range(first // step, -(-last // step))
         )
-        return found[0] if len(found) == 1 else Expression("concat", f"axis={axis}", found)
+        return pieces[0] if len(pieces) == 1 else Expression("concat", f"axis={axis}", pieces)
 
 
 class Sharder:
-    """Builds a workload from sharded tensors.
+    """Builder of a workload from sharded tensors.
 
-    ``num_devices`` bounds the shards of one meta-op, as ENUMERATIVEOPTIMIZER needs (DOPPLER, Alg. 4: at most
-    one shard per device). An operation with more shards becomes several meta-ops, ``name/0``, ``name/1``, ...,
-    each with whole tiles of the result. What is added has names that begin with ``prefix``. All methods raise
-    OptionError where an axis cannot be cut equally.
+    An operation with more shards than ``num_devices`` becomes several meta-ops, ``name/0``, ``name/1``, ..., each with
+    whole tiles of the result, because ENUMERATIVEOPTIMIZER needs at most one shard per device in a meta-op (DOPPLER,
+    Alg. 4). Names of added ops begin with ``prefix``. All methods raise OptionError where an axis cannot be cut
+    equally.
     """
 
     def __init__(self, name: str, num_devices: int) -> None:
@@ -77,7 +78,7 @@ class Sharder:
         self.prefix = ""
 
     def input(self, name: str, shape: Shape, parts: Shape, element_type: str = "f32") -> Sharded:
-        """An input of the workload, held in ``parts`` tiles."""
+        """Add an input of the workload, held in ``parts`` tiles."""
 
         def hold(index: Index, ranges: Ranges, _: str) -> int:
             return self._builder.add_input(self._op_name(name, index), self.prefix + name, ranges, element_type)
@@ -85,7 +86,12 @@ class Sharder:
         return self._tiled(name, shape, parts, hold)
 
     def constant(self, name: str, operation: str, shape: Shape, parts: Shape) -> Sharded:
-        """A tensor made from nothing; ``operation`` is formatted with the first element's index along each axis."""
+        """Add a tensor without operands, cut into ``parts``.
+
+        Args:
+            operation: The operation, in which ``{first[i]}`` and ``{size[i]}`` stand for a tile's start and size along
+                axis i.
+        """
 
         def make(index: Index, ranges: Ranges, meta_op: str) -> int:
             text = operation.format(first=[first for first, _ in ranges], size=[b - a for a, b in ranges])
@@ -96,7 +102,7 @@ class Sharder:
     def elementwise(
         self, name: str, operation: str, operands: Sequence[Sharded], parts: Shape | None = None
     ) -> Sharded:
-        """One op per tile of the result; operands broadcast. By default the result is cut like the first operand."""
+        """Add one op per tile of the result; operands broadcast. ``parts`` default to those of the first operand."""
 
         def compute(index: Index, ranges: Ranges, meta_op: str) -> int:
             return self._add(name, index, operation, [x.aligned(ranges) for x in operands], meta_op)
@@ -104,7 +110,7 @@ class Sharder:
         return self._tiled(name, np.broadcast_shapes(*(x.shape for x in operands)), parts or operands[0].parts, compute)
 
     def each(self, name: str, operation: str, x: Sharded, parts: Shape | None = None) -> Sharded:
-        """One op per tile of ``x``, cut into ``parts``, whose result may have another shape than the tile."""
+        """Add one op per tile of ``x``, cut into ``parts``; its result may have another shape than the tile."""
 
         def compute(index: Index, ranges: Ranges, meta_op: str) -> int:
             return self._add(name, index, operation, [x.region(ranges)], meta_op)
@@ -115,7 +121,7 @@ class Sharder:
         return Sharded(tuple(a * b for a, b in zip(tile, cut, strict=True)), ops.reshape(cut))
 
     def part(self, name: str, x: Sharded, ranges: Ranges) -> Sharded:
-        """One op that holds a part of ``x`` as a tensor of its own."""
+        """Add one op that holds the part ``ranges`` of ``x`` as a tensor of its own."""
         inside = x.region(ranges)
         if isinstance(inside, int):
             inside = Expression("identity", "", (inside,))
@@ -125,9 +131,9 @@ class Sharder:
     def einsum(
         self, name: str, spec: str, cuts: Mapping[str, int], left: Sharded, right: Sharded, bias: Sharded | None = None
     ) -> Sharded:
-        """A contraction of two tensors, the axis of each letter cut into ``cuts[letter]`` parts (1 if not named).
+        """Add a contraction of two tensors; the axis of each letter is cut into ``cuts[letter]`` parts, by default 1.
 
-        ``bias``, if given, is added by the formations.
+        ``bias``, if present, is added where the partial results of a tile are summed.
         """
         read, kept = spec.split("->")
         factors = list(zip(read.split(","), (left, right), strict=True))
@@ -149,7 +155,7 @@ class Sharder:
         return self._tiled(name, shape, parts, compute, len(inner))
 
     def reduce(self, name: str, operation: str, x: Sharded, parts: Shape) -> Sharded:
-        """The sum or max (``operation``) along the last axis, which stays with size 1; ``x`` is cut into ``parts``."""
+        """Add a sum or max (``operation``) along the last axis, kept with size 1; ``x`` is cut into ``parts``."""
         last_axis = len(x.shape) - 1
 
         def compute(index: Index, _: Ranges, meta_op: str) -> int:
@@ -163,13 +169,13 @@ class Sharder:
         return self._tiled(name, (*x.shape[:-1], 1), (*parts[:-1], 1), compute, parts[-1])
 
     def build(self, outputs: Mapping[str, Sharded]) -> Workload:
-        """The workload, with its results by name."""
+        """Return the workload with these named results."""
         return self._builder.build({name: x.whole() for name, x in outputs.items()})
 
     def _tiled(
         self, name: str, shape: Shape, parts: Shape, add: Callable[[Index, Ranges, str], int], shards_per_tile: int = 1
     ) -> Sharded:
-        """A tensor in tiles; ``add`` adds the op of one, from its index, its ranges and its meta-op."""
+        """Return a tensor whose tiles are the ops that ``add`` returns for a tile's index, ranges and meta-op."""
         name = self.prefix + name
         tiles = np.empty(parts, dtype=np.int64)
         tiles_per_wave = max(1, self._num_devices // shards_per_tile)
@@ -179,6 +185,7 @@ class Sharder:
         return Sharded(shape, tiles)
 
     def _form(self, name: str, index: Index, join: str, parts: Sequence[Node], meta_op: str) -> int:
+        """Add the formation of a tile, which joins its partial results."""
         return self._add(f"{name}.form", index, join if len(parts) > 1 else "identity", parts, meta_op, "reduce")
 
     def _op_name(self, name: str, index: Index) -> str:
@@ -192,7 +199,7 @@ class Sharder:
 
 
 def _tile(name: str, shape: Shape, parts: Sequence[int], index: Sequence[int]) -> Ranges:
-    """Ranges of one tile. Raises OptionError where an axis cannot be cut into equal parts."""
+    """Return the ranges of one tile. Raises OptionError where an axis cannot be cut into equal parts."""
     for axis, (size, cut) in enumerate(zip(shape, parts, strict=True)):
         if size % cut:
             raise OptionError(

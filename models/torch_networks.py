@@ -1,7 +1,7 @@
 """The zoo's networks in torch, with seeded random weights, and their conversion to OpenVINO.
 
-Legend: B batch, C channels, H and W rows and columns, K classes (of images); T tokens, D width of a token, A heads (of
-language models).
+Legend: B batch, C channels, H rows, W columns, K image classes; for language models T tokens, D width of a token, A
+heads.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def random_network(make: Callable[[], Network], seed: int) -> Network:
-    """The network that ``make`` builds, with weights drawn from ``seed``, in evaluation mode.
+    """Return the network that ``make`` builds, in evaluation mode, with weights drawn from ``seed``.
 
-    Convolutions follow He et al. 2015, eq. 10 (variance 2 / fan-in); linear layers have variance 1 / fan-in,
-    embeddings variance 1. Scales of norms lie in [0.8, 1.2], running variances in [0.8, 1.2]; shifts, biases
-    and running means in [-0.1, 0.1] but not within 0.02 of zero, since a converter folds away what is
-    exactly zero. The global generator of torch is left alone.
+    Convolutions have variance 2 / fan-in (He et al. 2015, eq. 10), linear layers 1 / fan-in, embeddings 1. Scales of
+    norms and running variances lie in [0.8, 1.2]. Shifts, biases and running means lie in [-0.1, 0.1] but at least 0.02
+    from zero, because the converter folds away what is exactly zero. Torch's global generator is left alone.
     """
-    with torch.device("meta"):  # shapes only: torch's own initialisation would draw every weight in vain
+    with torch.device("meta"):  # shapes only, because torch's initialisation would be overwritten
         network = make()
     network.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
@@ -45,6 +44,7 @@ def random_network(make: Callable[[], Network], seed: int) -> Network:
 
 
 def _fill(part: nn.Module, name: str, tensor: torch.Tensor, generator: torch.Generator) -> None:
+    """Draw one parameter or buffer of a module in place."""
     match part, name:
         case nn.Conv2d(), "weight":
             fan_in = part.in_channels // part.groups * math.prod(part.kernel_size)
@@ -70,13 +70,13 @@ TORCH_TYPES = {"f32": torch.float32, "i64": torch.int64}
 
 
 def to_openvino(spec: ModelSpec, network: nn.Module) -> ov.Model:
-    """The network as an OpenVINO model named after its spec, weights still in fp32.
+    """Convert the network to an OpenVINO model named after its spec, with weights still in f32.
 
-    Op names are unique and the same in every process, so that a placement fits the model built again.
+    Op names are unique and the same in every process, so that a placement fits a model that is built again.
     """
     example = tuple(torch.ones(x.shape, dtype=TORCH_TYPES[x.element_type]) for x in spec.inputs)
     with quiet_conversion(), torch.no_grad():
-        # traced here, since convert_model would trace the network a second time to check the first
+        # traced here, because convert_model would trace the network twice to check the result
         traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
         model = ov.convert_model(traced, input=[list(model_input.shape) for model_input in spec.inputs])
     model.set_friendly_name(spec.name)
@@ -91,7 +91,7 @@ def to_openvino(spec: ModelSpec, network: nn.Module) -> ov.Model:
 
 
 def compressed(model: ov.Model) -> ov.Model:
-    """The model as it is read back after it was saved with fp16 weights, independent of any file."""
+    """Save the model with fp16 weights, read it back, and return it independent of any file."""
     core = ov.Core()
     core.set_property({"ENABLE_MMAP": False})
     with tempfile.TemporaryDirectory(prefix="hsdag-zoo-") as folder:
@@ -101,17 +101,17 @@ def compressed(model: ov.Model) -> ov.Model:
 
 
 EXPANSION = 4  # output channels of a block per inner channel (He et al. 2016, Fig. 5)
-# With fresh random weights a block's branch adds as much variance as its input has. Sixteen blocks in a row
-# would multiply activations by hundreds; a branch scaled down by its last norm keeps them near one.
+# With fresh random weights the branch of a block adds as much variance as its input has, and sixteen blocks in
+# sequence would multiply activations by hundreds. Scaling the branch down in its last norm keeps them near one.
 BRANCH_SCALE = 0.3
 
 
 class BranchNorm(nn.BatchNorm2d):
-    """The last norm of a residual branch, whose random weights are smaller by BRANCH_SCALE."""
+    """Last norm of a residual branch, whose random scales are multiplied by BRANCH_SCALE."""
 
 
 class Bottleneck(nn.Module):
-    """1 x 1 reduction, 3 x 3 with the stride, 1 x 1 expansion, and the input added back."""
+    """Residual block: 1 x 1 reduction, 3 x 3 with the stride, 1 x 1 expansion, and the input added back."""
 
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Bottleneck(nn.Module):
             self.shortcut.append(nn.BatchNorm2d(out_channels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, C, H, W] -> [B, 4 * width, H / stride, W / stride]."""
+        """Map [B, C, H, W] to [B, 4 * width, H / stride, W / stride]."""
         return torch.relu(self.branch(x) + self.shortcut(x))
 
 
@@ -156,18 +156,18 @@ class ResNet(nn.Module):
         self.classifier = nn.Linear(channels, sizes.classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """[B, 3, H, W] -> logits [B, K]."""
+        """Map images [B, 3, H, W] to logits [B, K]."""
         x = self.pool(torch.relu(self.norm(self.conv(images))))
         logits: torch.Tensor = self.classifier(torch.flatten(self.mean(self.stages(x)), 1))
         return logits
 
 
-# The network expects pixels scaled by (x - 0.5) / 0.5; images come scaled by ImageNet's channel means and
-# deviations. The input transform goes from the second scale to the first.
+# Inception expects pixels scaled by (x - 0.5) / 0.5, but images arrive scaled by ImageNet's channel means and
+# deviations. The input transform converts from the latter to the former.
 CHANNEL_MEANS = (0.485, 0.456, 0.406)
 CHANNEL_DEVIATIONS = (0.229, 0.224, 0.225)
-# Rounded to half precision, which the model's file stores them in: today's OpenVINO would leave the two
-# scalars that lose more than 1e-4 of their value in fp32, without the Convert that the paper's graph has.
+# Rounded to half precision, in which the model's file stores them: otherwise OpenVINO would keep the two scalars that
+# lose more than 1e-4 of their value in f32, without the Convert that the graph in the paper has.
 CHANNEL_SCALES = tuple(float(np.float16(deviation / 0.5)) for deviation in CHANNEL_DEVIATIONS)
 CHANNEL_SHIFTS = tuple(float(np.float16((mean - 0.5) / 0.5)) for mean in CHANNEL_MEANS)
 
@@ -179,10 +179,10 @@ MODULE_17 = (  # Fig. 6
 )
 REDUCTION_17 = "192:1x1 320:3x3/2! | 192:1x1 192:1x7 192:7x1 192:3x3/2! | max"
 MODULE_8 = "320:1x1 | 384:1x1 384:1x3+3x1 | 448:1x1 384:3x3 384:1x3+3x1 | mean 192:1x1"  # Fig. 7
-"""Modules of Inception-v3: branches that read the same input, each of layers one after another.
+"""Modules of Inception-v3: branches separated by ``|`` that read the same input, each a sequence of layers.
 
-A layer is ``channels:rowsxcolumns`` for a convolution that keeps height and width; one with ``!`` has no padding, and
-``/2`` a stride of two. Two of one input that are joined by ``+`` are concatenated.
+A layer is ``channels:rowsxcolumns``, a convolution that keeps height and width; ``!`` removes its padding, and ``/2``
+gives it a stride of two. Two convolutions of the same input joined by ``+`` are concatenated.
 """
 
 
@@ -194,12 +194,15 @@ class Branches(nn.Module):
         self.branches = nn.ModuleList(branches)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, C, H, W] -> [B, sum of the branches' channels, H', W']."""
+        """Map [B, C, H, W] to [B, sum of the branches' channels, H', W']."""
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 
 def _branch(layers: Sequence[str], c: int, divisor: int) -> tuple[nn.Sequential, int]:
-    """A branch of a module for ``c`` input channels, and its output channels; those written are divided."""
+    """Return one branch of a module for ``c`` input channels, and its output channels.
+
+    The channel counts in ``layers`` are divided by ``divisor``.
+    """
     branch = nn.Sequential()
     for layer in layers:
         if layer in ("mean", "max"):
@@ -213,7 +216,7 @@ def _branch(layers: Sequence[str], c: int, divisor: int) -> tuple[nn.Sequential,
 
 
 def _convolution(c: int, out_channels: int, kernel: str) -> nn.Sequential:
-    """Convolution, batch norm, ReLU."""
+    """Return a convolution with batch norm and ReLU."""
     size = tuple(int(n) for n in kernel.removesuffix("!").removesuffix("/2").split("x"))
     padding = 0 if "!" in kernel else (size[0] // 2, size[1] // 2)
     conv = nn.Conv2d(c, out_channels, size, 2 if "/2" in kernel else 1, padding, bias=False)  # type: ignore[arg-type]
@@ -240,13 +243,13 @@ class Inception(nn.Module):
         self.classifier = nn.Linear(c, sizes.classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """[B, 3, H, W] -> logits [B, K]."""
+        """Map images [B, 3, H, W] to logits [B, K]."""
         logits: torch.Tensor = self.classifier(torch.flatten(self.mean(self.features(transform_input(images))), 1))
         return logits
 
 
 def transform_input(images: torch.Tensor) -> torch.Tensor:
-    """[B, 3, H, W] scaled by ImageNet's statistics -> the same pixels scaled to [-1, 1]."""
+    """Rescale images [B, 3, H, W] from ImageNet's statistics to [-1, 1]."""
     channels = [
         images[:, channel].unsqueeze(1) * scale + shift
         for channel, (scale, shift) in enumerate(zip(CHANNEL_SCALES, CHANNEL_SHIFTS, strict=True))
@@ -267,14 +270,14 @@ class BertAttention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(sizes.hidden, sizes.hidden) for _ in range(4))
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""
+        """Map tokens [B, T, D], with ``bias`` [B, 1, 1, T] added to the scores, to [B, T, D]."""
         query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
         context = torch.softmax(query @ key.transpose(-1, -2) / self.scale + bias, dim=-1) @ value
         projected: torch.Tensor = self.output(context.permute(0, 2, 1, 3).reshape(x.shape))
         return projected
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, T, D] -> [B, A, T, D / A]."""
+        """Split [B, T, D] into heads [B, A, T, D / A]."""
         return x.view(*x.shape[:2], *self.split_shape).permute(0, 2, 1, 3)
 
 
@@ -290,7 +293,7 @@ class BertLayer(nn.Module):
         self.output_norm = nn.LayerNorm(sizes.hidden, eps=BERT_EPS)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""
+        """Map tokens [B, T, D], with ``bias`` [B, 1, 1, T] added to the scores, to [B, T, D]."""
         x = self.attention_norm(self.attention(x, bias) + x)
         normalised: torch.Tensor = self.output_norm(self.output(functional.gelu(self.intermediate(x))) + x)
         return normalised
@@ -311,7 +314,7 @@ class Bert(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Three times [B, T] -> last hidden state [B, T, D], pooler output [B, D]; mask 0 hides a token."""
+        """Map inputs [B, T] to the last hidden state [B, T, D] and pooler output [B, D]; mask 0 hides a token."""
         bias = (1.0 - attention_mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
         positions = self.positions(torch.arange(input_ids.shape[1]).unsqueeze(0))
         x = self.norm(self.words(input_ids) + self.token_types(token_type_ids) + positions)

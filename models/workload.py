@@ -1,4 +1,4 @@
-"""Workload: a graph to be placed that needs no model file, with what each of its ops computes.
+"""Workloads: graphs to be placed that need no model file, with a description of what each op computes.
 
 Legend: N ops.
 """
@@ -18,11 +18,11 @@ from hsdag.models.expression import ELEMENT_BYTES, Expression, Shape, TensorType
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A graph with labels; every column is [N], with "" where an op has none.
+    """A graph with labels; every column is [N], with "" where an op has no label.
 
-    ``meta_ops`` names the op that an op is a shard of, ``roles`` says whether it is one of its shards or
-    aggregates them (DOPPLER, App. B), ``expressions`` what it computes (hsdag.models.expression). ``outputs``
-    says for each result how to assemble it: the numbers in these expressions are op indices.
+    ``meta_ops`` names the op of which an op is a shard, ``roles`` whether it is a shard or aggregates shards (DOPPLER,
+    App. B), and ``expressions`` what it computes (hsdag.models.expression). ``outputs`` maps each result to the
+    expression that assembles it, whose numbers are op indices.
     """
 
     graph: ComputationGraph
@@ -45,7 +45,7 @@ class _Op(NamedTuple):
 
 
 class WorkloadBuilder:
-    """Collects ops in topological order; the methods that add one return its index."""
+    """Collector of ops in topological order; methods that add an op return its index."""
 
     def __init__(self, name: str, element_type: str = "f32") -> None:
         self._name = name
@@ -53,7 +53,7 @@ class WorkloadBuilder:
         self._ops: list[_Op] = []
 
     def type_of(self, op: int) -> TensorType:
-        """The type of an op's result."""
+        """Return the type of an op's result."""
         return self._ops[op].result
 
     def add(
@@ -65,25 +65,25 @@ class WorkloadBuilder:
         flops: float | None = None,
         num_weights: int = 0,
     ) -> int:
-        """An op of which nothing is known but its costs; its result and weights are of the builder's element type.
+        """Add an op described only by its costs; its result and its weights have the builder's element type.
 
-        ``flops`` are by default those of its type and shapes.
+        ``flops`` are by default computed from the op type and the shapes.
         """
         flops = op_flops(op_type, [self.type_of(op).shape for op in sources], shape, {}) if flops is None else flops
         weight_bytes = ELEMENT_BYTES[self._element_type] * num_weights
         return self._add(_Op(name, op_type, sources, TensorType(shape, self._element_type), flops, weight_bytes))
 
     def add_input(self, name: str, tensor: str, ranges: Sequence[tuple[int, int]], element_type: str = "f32") -> int:
-        """An op that holds the part ``ranges`` of the workload's input called ``tensor``."""
+        """Add an op that holds the part ``ranges`` of the workload's input ``tensor``."""
         kind = TensorType(tuple(last - first for first, last in ranges), element_type)
         text = f"input:{tensor}[{format_ranges(ranges)}]"
         return self._add(_Op(name, "Parameter", (), kind, 0.0, meta_op=tensor, expression=text))
 
     def add_op(self, name: str, expression: Expression, meta_op: str, role: str) -> int:
-        """An op that computes ``expression``, whose numbers are indices of ops; shape, type and FLOPs follow from it.
+        """Add an op that computes ``expression``, whose numbers are op indices; shape, type and FLOPs follow from it.
 
-        Each op that it reads gives it one input, however often it is read. Raises ValueError where the
-        operands do not fit.
+        Each op that the expression reads becomes one input, however often it is read. Raises ValueError where operands
+        do not fit.
         """
         sources = expression.leaves
         x = expression.relabelled({op: port for port, op in enumerate(sources)})
@@ -91,7 +91,7 @@ class WorkloadBuilder:
         return self._add(_Op(name, x.op_type, sources, x.result(kinds), x.flops(kinds), 0, meta_op, role, str(x)))
 
     def build(self, outputs: Mapping[str, Expression | int] | None = None) -> Workload:
-        """The workload of all ops so far."""
+        """Return the workload of all ops added so far."""
         names, types, sources, results, flops, weights, meta_ops, roles, texts = zip(*self._ops, strict=True)
         graph = graph_from_edges(
             types,
