@@ -1,4 +1,4 @@
-"""Sizing: the sizes that the tensors of a model with dynamic shapes have in scenarios. Legend: N ops, E edges."""
+"""Sizes of the tensors of a model with dynamic shapes in given scenarios. Legend: N ops, E edges."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hsdag.ir.graph.scenario import Scenario, shares
 
 
 def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario]) -> ComputationGraph:
-    """The graph of a model with the sizes that its tensors have in scenarios, each of which has all inputs.
+    """Return the graph of a model with the tensor sizes of scenarios, each of which has all inputs.
 
-    FLOPs and bytes of edges are weighted means over the timed inferences, ``output_bytes`` the largest of them; a
-    ReadValue has the largest state of its variable as ``weight_bytes``. Shapes, and so the fingerprint, stay the
-    model's. Raises ModelError where the model does not take the shapes.
+    FLOPs and bytes of edges are weighted means over the timed inferences, ``output_bytes`` their maximum; a ReadValue
+    has the largest state of its variable as ``weight_bytes``. Shapes, and so the fingerprint, stay the model's. Raises
+    ModelError where the model does not take the shapes.
     """
     weights = shares(scenarios)
     sizing = _Sizing(graph, model)
@@ -39,7 +39,7 @@ def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario
 
 
 def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]) -> ComputationGraph:
-    """The graph of a model as ``read_graph`` gives it; with scenarios inputs may be dynamic, and it has their sizes.
+    """Read the graph of a model as ``read_graph`` does; with scenarios, inputs may be dynamic and take their sizes.
 
     Raises ModelError as ``load_model`` and ``sized`` do.
     """
@@ -51,7 +51,7 @@ def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]
 
 
 class _Sizing:
-    """A clone of a model that takes its variables as inputs and gives them as outputs, so that shapes are inferred.
+    """A clone of a model with variables as inputs and outputs, so that OpenVINO infers shapes after each inference.
 
     A variable's own shape cannot be fixed: it has to admit the empty state as well.
     """
@@ -72,16 +72,16 @@ class _Sizing:
 
     @staticmethod
     def _parameter_for(read: Any) -> Any:
-        """A Parameter that the readers of a ReadValue read in its place."""
+        """Replace the output of a ReadValue by a Parameter, and return that."""
         parameter = opset13.parameter(read.get_output_partial_shape(0), read.get_output_element_type(0))
         for port in read.output(0).get_target_inputs():
             port.replace_source_output(parameter.output(0))
         return parameter
 
     def sizes(self, scenario: Scenario) -> tuple[FloatArray, ...]:
-        """FLOPs [N], output bytes [N] and edge bytes [E] in the timed inference of a scenario, from the empty state on.
+        """Return FLOPs [N], output bytes [N] and edge bytes [E] in the timed inference of a scenario.
 
-        And bytes of the largest state of each variable, at its ReadValue [N].
+        The fourth array [N] has, at each ReadValue, the bytes of its variable's largest state.
         """
         state: dict[str, ov.PartialShape] = {}
         state_bytes = np.zeros(self._graph.num_ops)
@@ -90,7 +90,7 @@ class _Sizing:
             self._infer(
                 inputs | {self._states[name]: state.get(name, self._own[name]) for name in self._states}, scenario
             )
-            if not state:  # empty, or the variable's own where nothing initialises it
+            if not state:  # the initial value, or the variable's own shape where nothing initialises it
                 reads = [(name, self._nodes[v], self._own[name]) for name, v in self._reads.items()]
                 state = {name: x.input(0).get_partial_shape() if x.get_input_size() else own for name, x, own in reads}
                 self._infer({self._states[name]: shape for name, shape in state.items()}, scenario)

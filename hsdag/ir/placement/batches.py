@@ -25,18 +25,21 @@ if TYPE_CHECKING:
     from hsdag.ir.placement.copies import CopiedModel
 
 TRIALS, PIECES = 3, 2
-"""Batches of one size that run both ways before the faster way is taken, and pieces for each copy, of which a faster
-copy takes more."""
+"""Batches of one size that run both whole and divided before the faster way is chosen; and pieces per copy of a divided
+batch, so that a faster copy can take more of them.
+"""
 
 ROUNDING = 1e-2
-"""Of the largest value of an output: what differs by more is no rounding, and such batches stay whole."""
+"""Largest difference of outputs, as a share of an output's largest value, that counts as rounding; with more, batches
+stay whole.
+"""
 
 OPEN = -1
-"""Rows of a model that takes any number of them."""
+"""Number of rows of a model that takes any number of them."""
 
 
 def rows_of(ports: Sequence[Any]) -> int:
-    """The rows that all inputs and outputs have in common; 0 where there is no such number."""
+    """Return the number of rows that all inputs and outputs have, OPEN if any; 0 where they differ."""
     shapes = [port.get_partial_shape() for port in ports]
     if any(shape.rank.is_dynamic or not len(shape) for shape in shapes):
         return 0
@@ -45,9 +48,9 @@ def rows_of(ports: Sequence[Any]) -> int:
 
 
 def is_by_rows(model: ov.Model) -> bool:
-    """Whether a model takes any number of rows, and computes every one from the same row of its inputs alone.
+    """Return whether a model takes any number of rows, and computes each from the same row of its inputs alone.
 
-    That is what rules for dividing ops say of it with two rows (SHARDING, ``rows``).
+    The rules for dividing ops decide that, for two rows (SHARDING, ``rows``).
     """
     if rows_of([*model.inputs, *model.outputs]) != OPEN:
         return False
@@ -60,7 +63,7 @@ def is_by_rows(model: ov.Model) -> bool:
 
 
 def _is_row(shapes: Shapes, last: int, row: int) -> bool:
-    """Whether a row of an op's result needs that row of the model's inputs, all of the known values, and no more."""
+    """Return whether a row of op ``last`` needs only that row of the model's inputs, and known values as a whole."""
     region = shapes.region("rows", last, 0) if shapes.runs[last] else None
     pieces = region and shapes.pieces(replace(region, shares={row: (row, row + 1)}), row)
     for v, (_, piece) in (pieces or {}).items():
@@ -72,19 +75,19 @@ def _is_row(shapes: Shapes, last: int, row: int) -> bool:
 
 
 class Batches:
-    """Divides what one caller infers at a time over the copies of a model."""
+    """The inferences of one caller at a time, divided over the copies of a model."""
 
     def __init__(self, model: CopiedModel, *, is_by_rows: bool) -> None:
         self._model = model
         self._is_by_rows = is_by_rows
         self._rows = rows_of([*model.inputs, *model.outputs])
-        self.tried: dict[int, list[tuple[float, float]]] = {}  # by N: seconds as a whole and divided; 0 never pays
+        self.tried: dict[int, list[tuple[float, float]]] = {}  # by N: seconds whole (0: outputs differ), divided
 
     def infer(self, inputs: Any, whole: Any) -> Outputs | None:
-        """The joined outputs of N rows; None where they are better inferred as a whole, for which there is a request.
+        """Return the joined outputs of N rows; None where they are better inferred whole, on the request ``whole``.
 
-        Of a model of so many rows, a multiple of these is so many inferences. Where any number will do, the first
-        batches of a size are inferred both ways.
+        If the model has a fixed number of rows, a multiple of it is split into that many inferences. If it takes any
+        number, the first batches of a size are inferred both ways.
         """
         if self._rows <= 0 and not self._is_by_rows:
             return None
@@ -115,7 +118,7 @@ class Batches:
         return expected
 
     def _joined(self, arrays: dict[int, NDArray[Any]], count: int, each: int) -> Outputs:
-        """What rows give, so many at a time, on the copies that would end them first."""
+        """Return the outputs of ``count`` rows, inferred ``each`` at a time on the copies expected to end first."""
         requests = []
         for first in range(0, count, each):
             requests.append(self._model.create_infer_request())
