@@ -144,10 +144,10 @@ def plugin_library(name: str) -> str:
     """
     import openvino as ov  # imported late: simulators read placements too
 
-    found = next(Path(ov.__file__).parent.glob(f"libs/*{name}.*"), None)
-    if found is None and any(Path().glob(f"*{name}.*")):  # this OpenVINO has its libraries outside its package
+    path = next(Path(ov.__file__).parent.glob(f"libs/*{name}.*"), None)
+    if path is None and any(Path().glob(f"*{name}.*")):  # this OpenVINO has its libraries outside its package
         raise DeviceError(f"OpenVINO would load {name} from the current folder; run hsdag in another folder")
-    return name if found is None else str(found)
+    return name if path is None else str(path)
 
 
 def parse_properties(name: str, text: str) -> dict[str, str]:
@@ -195,8 +195,8 @@ def _settable(plugin: str) -> tuple[str, ...]:
     """Return the names of the properties of a plugin that can be set; cached, as OpenVINO never frees its answers."""
     import openvino as ov  # imported late: simulators read placements too
 
-    found = ov.Core().get_property(plugin, "SUPPORTED_PROPERTIES").items()
-    return tuple(str(key) for key, access in found if access == "RW")
+    properties = ov.Core().get_property(plugin, "SUPPORTED_PROPERTIES").items()
+    return tuple(str(key) for key, access in properties if access == "RW")
 
 
 def _reset_properties(core: Any, loaded_name: str, spec: DeviceSpec) -> None:

@@ -24,8 +24,8 @@ def numpy_type(kind: ov.Type) -> np.dtype[Any]:
     if kind == ov.Type.string:
         return np.dtype(np.str_)
     if kind in (ov.Type.f64, ov.Type.f32, ov.Type.f16) or (kind.bitwidth >= 8 and not kind.is_real()):
-        found: np.dtype[Any] = kind.to_dtype()
-        return found
+        dtype: np.dtype[Any] = kind.to_dtype()
+        return dtype
     return np.dtype(np.float32 if kind.is_real() or kind == ov.Type.nf4 else np.int8 if kind.is_signed() else np.uint8)
 
 

@@ -87,10 +87,10 @@ def install_extra(extra: str) -> str:
 
 def chosen(what: str, name: str, choices: Iterable[N]) -> N:
     """Return the choice called ``name``. Raises OptionError, which lists the choices of ``what``, if there is none."""
-    known = {str(choice): choice for choice in choices}
-    if name not in known:
-        raise OptionError(f"unknown {what} {name!r}{choices_for(name, known)}")
-    return known[name]
+    by_name = {str(choice): choice for choice in choices}
+    if name not in by_name:
+        raise OptionError(f"unknown {what} {name!r}{choices_for(name, by_name)}")
+    return by_name[name]
 
 
 def choices_for(name: str, choices: Collection[str]) -> str:

@@ -50,8 +50,8 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
     if not isinstance(document, Mapping) or document.get("format") != format_name:
         raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")
     if document.get("version") not in versions:
-        known = " and ".join(map(str, versions))
-        raise FileFormatError(f"{origin}: 'version' is {document.get('version')!r}, but this hsdag reads {known}")
+        readable = " and ".join(map(str, versions))
+        raise FileFormatError(f"{origin}: 'version' is {document.get('version')!r}, but this hsdag reads {readable}")
     return document
 
 

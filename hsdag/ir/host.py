@@ -118,6 +118,6 @@ def kill_with_children(process: subprocess.Popen[bytes]) -> None:
     with suppress(psutil.Error):
         parent = psutil.Process(process.pid)
         killed = [parent, *parent.children(recursive=True)]
-    for each in killed:  # the parent first, as it might go on when its child ends
+    for target in killed:  # the parent first, as it might go on when its child ends
         with suppress(psutil.Error):
-            each.kill()
+            target.kill()

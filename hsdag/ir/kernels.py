@@ -78,12 +78,12 @@ class Locator:
         """Return a locator of numba's with the stamp; None where no folder can be written to."""
         caching, stamp = import_module("numba.core.caching"), _stamp(function)
         kinds = caching.UserProvidedCacheLocator, caching.InTreeCacheLocator, caching.UserWideCacheLocator
-        found = next(
+        locator = next(
             (each for each in (kind.from_function(function, file) for kind in kinds) if each is not None), None
         )
-        if found is not None:
-            found.get_source_stamp = found.get_disambiguator = lambda: stamp
-        return found
+        if locator is not None:
+            locator.get_source_stamp = locator.get_disambiguator = lambda: stamp
+        return locator
 
 
 @cache

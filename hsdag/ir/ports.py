@@ -109,9 +109,9 @@ class Request(ABC):
     def get_tensor(self, key: Any) -> Any:
         """Return the tensor of an input or output by port or name."""
         for ports, of in ((self.model_inputs, self.get_input_tensor), (self.model_outputs, self.get_output_tensor)):
-            found = find_port(ports, key)
-            if found is not None:
-                return of(found)
+            index = find_port(ports, key)
+            if index is not None:
+                return of(index)
         raise OptionError(f"the model has no input or output {key!r}")
 
     def set_input_tensor(self, index: int | Any, tensor: Any = None) -> None:
@@ -182,8 +182,8 @@ class Outputs(dict[Any, NDArray[Any]]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the array of an output, ``default`` where there is no such output."""
-        found = find_port(list(self), key)
-        return default if found is None else self.to_tuple()[found]
+        index = find_port(list(self), key)
+        return default if index is None else self.to_tuple()[index]
 
     def to_tuple(self) -> tuple[NDArray[Any], ...]:
         """Return the arrays in the order of the outputs."""
@@ -192,11 +192,11 @@ class Outputs(dict[Any, NDArray[Any]]):
 
 def port_index(ports: Sequence[Any], key: Any, kind: str) -> int:
     """Return the position of a port given by index, name or port. Raises OptionError that lists the names."""
-    found = find_port(ports, key)
-    if found is None:
+    index = find_port(ports, key)
+    if index is None:
         names = ", ".join(port.get_any_name() if port.get_names() else f"#{k}" for k, port in enumerate(ports))
         raise OptionError(f"the model has no {kind} {key!r}; it has {names}")
-    return found
+    return index
 
 
 def find_port(ports: Sequence[Any], key: Any) -> int | None:
@@ -226,7 +226,7 @@ def named_inputs(inputs: Any, ports: Sequence[Any]) -> list[tuple[Any, Any]]:
         return []
     if isinstance(inputs, Mapping):
         return list(inputs.items())
-    given = inputs if isinstance(inputs, list | tuple) else [inputs]
-    if len(given) != len(ports):
-        raise OptionError(f"the model has {len(ports)} inputs, not {len(given)}; pass a mapping or a list")
-    return list(enumerate(given))
+    values = inputs if isinstance(inputs, list | tuple) else [inputs]
+    if len(values) != len(ports):
+        raise OptionError(f"the model has {len(ports)} inputs, not {len(values)}; pass a mapping or a list")
+    return list(enumerate(values))

@@ -213,8 +213,8 @@ def sizes_of(port: Any) -> Shape:
     """Return the shape of a port; a dynamic dimension counts with its upper bound, or as 1 where it has none."""
     shape = port.get_partial_shape()
     if shape.is_static:
-        known = shape.to_shape()
-        return tuple([known[axis] for axis in range(len(known))])  # iterating over it is ten times as slow
+        sizes = shape.to_shape()
+        return tuple([sizes[axis] for axis in range(len(sizes))])  # iterating over it is ten times as slow
     return () if shape.rank.is_dynamic else tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)
 
 

@@ -86,8 +86,8 @@ class ModelGuard:
         """Raise ModelError unless the process reads the model and gives it these shapes in time, without crashing."""
         own_bytes, beside_bytes = _sizes_bytes(path)
         limit_s = LEAST_LIMIT_S + own_bytes / SLOWEST_BYTES_PER_S
-        given = {name: tuple(map(int, shape)) for name, shape in shapes.items()}
-        request = ReadModel(path.absolute(), given, dict(spare), dict(environment), beside_bytes, limit_s)
+        sizes = {name: tuple(map(int, shape)) for name, shape in shapes.items()}
+        request = ReadModel(path.absolute(), sizes, dict(spare), dict(environment), beside_bytes, limit_s)
         with self._turn:
             try:
                 self.begin().call(request, limit_s)

@@ -146,10 +146,10 @@ def _check_reshapes(model: ov.Model) -> None:
     for node in model.get_ops():
         if node.get_type_name() != "Reshape":
             continue
-        given, made = node.get_input_partial_shape(0), node.get_output_partial_shape(0)
-        if given.is_static and made.is_static and math.prod(given.to_shape()) != math.prod(made.to_shape()):
+        before, after = node.get_input_partial_shape(0), node.get_output_partial_shape(0)
+        if before.is_static and after.is_static and math.prod(before.to_shape()) != math.prod(after.to_shape()):
             raise ModelError(
-                f"{node.get_friendly_name()!r} reshapes {list(given.to_shape())} to {list(made.to_shape())}, another "
+                f"{node.get_friendly_name()!r} reshapes {list(before.to_shape())} to {list(after.to_shape())}, another "
                 "number of elements, and OpenVINO would write beyond the end of a tensor: correct its pattern"
             )
 
@@ -330,9 +330,11 @@ def _check_ir_files(path: Path) -> None:
         if needed:
             raise ModelError(f"{weights} is missing: it holds the weights of {path.name} ({needed} bytes)")
         return
-    found = weights.stat().st_size
-    if found < needed or (found > needed > 0):
-        raise ModelError(f"{weights} has {found} bytes, but {path.name} needs {needed}: they do not belong together")
+    size_bytes = weights.stat().st_size
+    if size_bytes < needed or (size_bytes > needed > 0):
+        raise ModelError(
+            f"{weights} has {size_bytes} bytes, but {path.name} needs {needed}: they do not belong together"
+        )
 
 
 def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, dynamic: bool = False) -> None:

@@ -78,25 +78,25 @@ class Scenario:
         return replace(self, inferences=tuple(self._of_inference(model, shapes) for shapes in self.inferences))
 
     def _of_inference(self, model: ov.Model, shapes: Shapes) -> Shapes:
-        found: dict[str, tuple[int, ...]] = {}
+        fixed: dict[str, tuple[int, ...]] = {}
         left = dict(shapes)
         for port in model.inputs:
             names = [*sorted(port.get_names()), port.get_node().get_friendly_name(), *[""] * (len(model.inputs) == 1)]
-            given = next((left.pop(name) for name in names if name in left), None)
+            wanted = next((left.pop(name) for name in names if name in left), None)
             taken, name = port.get_partial_shape(), input_name(port)
             if self.tokens is not None and EMBEDDED_INPUT in names and taken.rank == 3 and taken[2].is_static:
-                given = (*shapes[TOKEN_INPUTS[0]], taken[2].get_length())
-            if given is None and taken.is_dynamic:
+                wanted = (*shapes[TOKEN_INPUTS[0]], taken[2].get_length())
+            if wanted is None and taken.is_dynamic:
                 instead = "" if self.tokens is None else f"; give all shapes with {OPTION} instead"
                 what = f"{self._option} gives no shape for input {name!r}, which takes {taken}"
                 raise ModelError(f"{what}: {_shown(shapes)}{instead}")
-            found[name] = tuple(taken.to_shape()) if given is None else given
-            if not taken.compatible(ov.PartialShape(list(found[name]))):
-                raise ModelError(f"{self._option}: {_shown({name: found[name]})}, but the model's input takes {taken}")
+            fixed[name] = tuple(taken.to_shape()) if wanted is None else wanted
+            if not taken.compatible(ov.PartialShape(list(fixed[name]))):
+                raise ModelError(f"{self._option}: {_shown({name: fixed[name]})}, but the model's input takes {taken}")
         if left and self.tokens is None:
             inputs = ", ".join(input_name(port) for port in model.inputs)
             raise ModelError(f"{OPTION} gives a shape for input {next(iter(left))!r}, but the model's are {inputs}")
-        return found
+        return fixed
 
 
 def parse_scenarios(data_shapes: str | Sequence[str], tokens: str | None) -> tuple[Scenario, ...]:
@@ -131,8 +131,8 @@ def context_of(tokens: str) -> int:
 def shares(scenarios: Sequence[Scenario]) -> FloatArray:
     """Return [S] the weights of scenarios, scaled to a sum of 1."""
     weights = np.array([scenario.weight for scenario in scenarios])
-    found: FloatArray = weights / weights.sum()
-    return found
+    normalised: FloatArray = weights / weights.sum()
+    return normalised
 
 
 def _weight(text: str, where: str) -> float:

@@ -27,8 +27,8 @@ def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario
     """
     weights = shares(scenarios)
     sizing = _Sizing(graph, model)
-    each = zip(*(sizing.sizes(scenario) for scenario in scenarios), strict=True)
-    flops, output_bytes, edge_bytes, state_bytes = map(np.stack, each)
+    columns = zip(*(sizing.sizes(scenario) for scenario in scenarios), strict=True)
+    flops, output_bytes, edge_bytes, state_bytes = map(np.stack, columns)
     return replace(
         graph,
         flops=weights @ flops,

@@ -42,15 +42,15 @@ def computed_once(graph: ComputationGraph) -> BoolArray:
 def reached_from(graph: ComputationGraph, sources: Sequence[int]) -> BoolArray:
     """Return [N] ops that depend on ``sources``, these included, also through variables kept between inferences."""
     reads = {graph.variables[v]: v for v, kind in enumerate(graph.op_types) if kind == "ReadValue"}
-    found = np.zeros(graph.num_ops, dtype=np.bool_)
+    reached = np.zeros(graph.num_ops, dtype=np.bool_)
     pending = list(sources)
     while pending:
         v = pending.pop()
-        if not found[v]:
-            found[v] = True
+        if not reached[v]:
+            reached[v] = True
             pending += graph.successors.of(v).tolist()
             pending += [reads[name] for name in {graph.variables[v]} - {""} if name in reads]
-    return found
+    return reached
 
 
 def results_by_chance(graph: ComputationGraph) -> list[int]:
@@ -94,16 +94,16 @@ def read_by_repeated(graph: ComputationGraph, repeated: BoolArray, known: BoolAr
     """Return [N] edges from running ops or Parameters by which op v reads data through repeated ops, one per tensor."""
     sources = graph.predecessors
     tensor = list(zip(graph.edge_src.tolist(), graph.edge_src_port.tolist(), strict=True))
-    found: list[list[int]] = [[]] * graph.num_ops
+    edges_of: list[list[int]] = [[]] * graph.num_ops
     for v in graph.topological_order.tolist() if repeated.any() else ():
         edges = {}
         for u, e in zip(sources.of(v).tolist(), sources.edges[sources.indptr[v] :].tolist(), strict=False):
             if repeated[u]:
-                edges.update({tensor[i]: i for i in found[u]})
+                edges.update({tensor[i]: i for i in edges_of[u]})
             elif repeated[v] and not known[u]:
                 edges[tensor[e]] = e
-        found[v] = list(edges.values())
-    return found
+        edges_of[v] = list(edges.values())
+    return edges_of
 
 
 def tied_by_state(graph: ComputationGraph, floating: BoolArray) -> list[tuple[int, int]]:
@@ -128,7 +128,7 @@ def tied_by_state(graph: ComputationGraph, floating: BoolArray) -> list[tuple[in
 
 def _attention_behind(graph: ComputationGraph, stored: int, floating: BoolArray) -> list[int]:
     """Return the attention that reads a cache, as one op or as products of data, behind ops that move it."""
-    found = []
+    attention = []
     met, to_do = {stored}, [stored]
     while to_do:
         for u in graph.successors.of(to_do.pop()).tolist():
@@ -137,10 +137,10 @@ def _attention_behind(graph: ComputationGraph, stored: int, floating: BoolArray)
             met.add(u)
             is_product = graph.op_types[u] == "MatMul" and not floating[graph.predecessors.of(u)].any()
             if graph.op_types[u] == ATTENTION_TYPE or is_product:
-                found.append(u)
+                attention.append(u)
             elif graph.op_types[u] in MOVING_TYPES and not floating[u]:
                 to_do.append(u)
-    return found
+    return attention
 
 
 def _computed_ahead_of(graph: ComputationGraph, stored: int, floating: BoolArray) -> list[int]:
@@ -150,17 +150,17 @@ def _computed_ahead_of(graph: ComputationGraph, stored: int, floating: BoolArray
     input of the submodel, as when a sliding window is cut there, it leaves out the copy and reads memory that nobody
     has written.
     """
-    found = []
+    computing = []
     met, to_do = {stored}, [stored]
     while to_do:
         v = to_do.pop()
         if graph.op_types[v] not in MOVING_TYPES:
-            found.append(v)
+            computing.append(v)
             continue
         new = [u for u in graph.predecessors.of(v).tolist() if u not in met and not floating[u]]
         met.update(new)
         to_do += new
-    return found
+    return computing
 
 
 def carried_by_repeated(graph: ComputationGraph, repeated: BoolArray, known: BoolArray) -> tuple[IntArray, IntArray]:

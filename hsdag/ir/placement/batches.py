@@ -43,8 +43,8 @@ def rows_of(ports: Sequence[Any]) -> int:
     shapes = [port.get_partial_shape() for port in ports]
     if any(shape.rank.is_dynamic or not len(shape) for shape in shapes):
         return 0
-    found = {OPEN if shape[0].is_dynamic else shape[0].get_length() for shape in shapes}
-    return found.pop() if len(found) == 1 else 0
+    counts = {OPEN if shape[0].is_dynamic else shape[0].get_length() for shape in shapes}
+    return counts.pop() if len(counts) == 1 else 0
 
 
 def is_by_rows(model: ov.Model) -> bool:
@@ -92,9 +92,9 @@ class Batches:
         if self._rows <= 0 and not self._is_by_rows:
             return None
         model = self._model
-        given = {port_index(model.inputs, key, "input"): value for key, value in named_inputs(inputs, model.inputs)}
+        values = {port_index(model.inputs, key, "input"): value for key, value in named_inputs(inputs, model.inputs)}
         arrays = {
-            k: array_of(value) if isinstance(value, ov.Tensor) else np.asarray(value) for k, value in given.items()
+            k: array_of(value) if isinstance(value, ov.Tensor) else np.asarray(value) for k, value in values.items()
         }
         counts = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
         if len(arrays) < len(model.inputs) or len(counts) != 1:
@@ -105,15 +105,15 @@ class Batches:
         if count < len(model.copies) or any(copy.num_busy for copy in model.copies):
             return None
         tried = self.tried.setdefault(count, [])
-        each = -(-count // (PIECES * len(model.copies)))
+        rows_each = -(-count // (PIECES * len(model.copies)))
         if len(tried) >= TRIALS:
             whole_s, divided_s = np.min(tried, axis=0).tolist()
-            return self._joined(arrays, count, each) if divided_s < whole_s else None
+            return self._joined(arrays, count, rows_each) if divided_s < whole_s else None
         begin_s = time.perf_counter()
         expected: Outputs = whole.infer(arrays)
         middle_s = time.perf_counter()
-        found = self._joined(arrays, count, each)
-        is_same = all(map(_is_same, found.to_tuple(), expected.to_tuple()))
+        outputs = self._joined(arrays, count, rows_each)
+        is_same = all(map(_is_same, outputs.to_tuple(), expected.to_tuple()))
         tried.append((middle_s - begin_s if is_same else 0.0, time.perf_counter() - middle_s))
         return expected
 
@@ -125,8 +125,8 @@ class Batches:
             requests[-1].start_async({k: array[first : first + each] for k, array in arrays.items()})
         for request in requests:
             request.wait()
-        found = zip(*(request.results.to_tuple() for request in requests), strict=True)
-        return Outputs(zip(self._model.outputs, map(np.concatenate, found), strict=True))
+        outputs = zip(*(request.results.to_tuple() for request in requests), strict=True)
+        return Outputs(zip(self._model.outputs, map(np.concatenate, outputs), strict=True))
 
 
 def _is_same(found: NDArray[Any], expected: NDArray[Any]) -> bool:

@@ -34,14 +34,14 @@ def compile_copies(
     Raises DeviceError when a device is absent or does not compile the model.
     """
     compiled = list[Any]()
-    given = {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
+    with_hint = {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
     for spec, _ in copies:
         if not isinstance(spec, DeviceSpec):
             compiled.append(spec)
             continue
         spec.register(core)
         try:
-            compiled.append(core.compile_model(model, spec.openvino_name, given))
+            compiled.append(core.compile_model(model, spec.openvino_name, with_hint))
         except RuntimeError as error:
             raise DeviceError(f"{spec.name} cannot compile the model: {last_line(error)}") from error
     return CopiedModel(compiled, [requests for _, requests in copies], is_by_rows=is_by_rows(model))
@@ -144,22 +144,22 @@ class CopiedModel(CompiledModel):
         if self.has_state:
             raise ExecutionError("the model keeps state between inferences: use create_infer_request()")
         request = CopiesRequest(self)
-        found = Future[Outputs]()
+        outputs = Future[Outputs]()
         caller = threading.get_ident()
         request.start_async(inputs)
         with self._told:
-            self._started[caller].append((found, userdata))
+            self._started[caller].append((outputs, userdata))
 
         def ended(run: Future[None]) -> None:
             error = run.exception()
             if error is None:
-                found.set_result(request.results)
+                outputs.set_result(request.results)
             else:
-                found.set_exception(error)
+                outputs.set_exception(error)
             self._tell(caller)
 
         request.run.add_done_callback(ended)
-        return found
+        return outputs
 
     def wait_all(self) -> None:
         """Wait until all inferences of ``start_async`` have ended and been called back. Raises errors of callbacks."""
@@ -174,10 +174,10 @@ class CopiedModel(CompiledModel):
         with self._told:
             started = self._started[caller]
             while started and started[0][0].done():
-                found, userdata = started.popleft()
+                outputs, userdata = started.popleft()
                 try:
-                    if self._callback is not None and found.exception() is None:
-                        self._callback(found.result(), userdata)
+                    if self._callback is not None and outputs.exception() is None:
+                        self._callback(outputs.result(), userdata)
                 except Exception as error:  # noqa: BLE001 - wait_all raises it
                     self._error = self._error or error
             self._told.notify_all()
@@ -277,9 +277,9 @@ class CopiesRequest(Request):
             request.set_input_tensor(index, tensor)
         request.start_async()
         request.wait()
-        found = [request.get_output_tensor(index) for index in range(len(self.model_outputs))]
-        if [tensor.shape for tensor in found] != [tensor.shape for tensor in self._results]:
-            self._results = [ov.Tensor(tensor.element_type, tensor.shape) for tensor in found]
-        for tensor, own in zip(found, self._results, strict=True):
+        tensors = [request.get_output_tensor(index) for index in range(len(self.model_outputs))]
+        if [tensor.shape for tensor in tensors] != [tensor.shape for tensor in self._results]:
+            self._results = [ov.Tensor(tensor.element_type, tensor.shape) for tensor in tensors]
+        for tensor, own in zip(tensors, self._results, strict=True):
             if own.size:  # OpenVINO crashes when it copies an empty tensor
                 tensor.copy_to(own)  # if an output is an input, the CPU plugin fills no tensors given to it

@@ -70,13 +70,13 @@ def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]
     graph = graph_of(model)
     regions, devices = regions_of(placement, graph)
     names = [device.name for device in placement.devices]
-    found = shard(model, graph, regions, devices, names)
+    sharded = shard(model, graph, regions, devices, names)
     changes = {
         "version": FORMAT_VERSION,
-        "model": ModelRecord.of(found.graph, placement.model.name),
-        "affinity": {key: names[d] for key, d in zip(found.graph.canonical_names, found.devices, strict=True)},
-        "names": dict(zip(found.graph.canonical_names, found.graph.op_names, strict=True)),
+        "model": ModelRecord.of(sharded.graph, placement.model.name),
+        "affinity": {key: names[d] for key, d in zip(sharded.graph.canonical_names, sharded.devices, strict=True)},
+        "names": dict(zip(sharded.graph.canonical_names, sharded.graph.op_names, strict=True)),
         "shards": None,
         "priority": None,
     }
-    return found.model, placement.model_copy(update=changes)
+    return sharded.model, placement.model_copy(update=changes)

@@ -331,13 +331,13 @@ def _mark_returned(net: Net, work: Workspace, batch: IntArray) -> None:
             u = net.src[e]
             if u >= low:
                 word |= after[u]
-                own = slot[parts.label[u]]
-                if parts.boundary[e] and own >= 0:
-                    word |= np.uint64(1) << np.uint64(own)
+                bit = slot[parts.label[u]]
+                if parts.boundary[e] and bit >= 0:
+                    word |= np.uint64(1) << np.uint64(bit)
         after[v] = word
-        own = slot[parts.label[v]]
-        if own >= 0:
-            work.returned[v] = (word >> np.uint64(own)) & np.uint64(1) != 0
+        bit = slot[parts.label[v]]
+        if bit >= 0:
+            work.returned[v] = (word >> np.uint64(bit)) & np.uint64(1) != 0
     for s in batch:
         slot[s] = -1
 

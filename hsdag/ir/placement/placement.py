@@ -252,16 +252,18 @@ class Placement(Record):
             return self.devices_of(graph)
         self.check_model(graph)
         if self.copies:
-            each = [[c.device] * graph.num_ops if c.device else self.pipeline(c).homes_of(graph) for c in self.copies]
-            return ["+".join(homes) for homes in zip(*each, strict=True)]
+            homes_of_copies = [
+                [c.device] * graph.num_ops if c.device else self.pipeline(c).homes_of(graph) for c in self.copies
+            ]
+            return ["+".join(homes) for homes in zip(*homes_of_copies, strict=True)]
         homes = {**self.affinity, **{op: "+".join(region.shares) for region in self.shards or () for op in region.ops}}
         return [homes[op] for op in graph.canonical_names]
 
     def pipeline(self, copy: CopyRecord) -> Placement:
         """Return a pipeline among the copies as a placement of its own."""
         version = SPREAD_VERSION if copy.shards else FORMAT_VERSION
-        own = {"affinity": copy.affinity, "shards": copy.shards, "version": version, "copies": None}
-        return self.model_copy(update=own)
+        fields = {"affinity": copy.affinity, "shards": copy.shards, "version": version, "copies": None}
+        return self.model_copy(update=fields)
 
     def check_model(self, graph: ComputationGraph) -> None:
         """Raise PlacementError where the fingerprint says that the placement is for another model."""
@@ -290,11 +292,11 @@ class Placement(Record):
         return graph.canonical_names if self.version > 1 else graph.op_names
 
     def _mismatch(self, graph: ComputationGraph) -> str:
-        found = ModelRecord.of(graph)
-        if set(self.names) == set(graph.canonical_names) and found.input_shapes != self.model.input_shapes:
+        record = ModelRecord.of(graph)
+        if set(self.names) == set(graph.canonical_names) and record.input_shapes != self.model.input_shapes:
             return (
                 f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
-                f"this model has {found.inputs_text}: reshape the model (--shape) or place it again"
+                f"this model has {record.inputs_text}: reshape the model (--shape) or place it again"
             )
         return (
             f"the placement is for model {self.model.name!r} and this is another model (named {graph.name!r}): "
@@ -342,15 +344,15 @@ class Placement(Record):
         if len(specs) == 1:
             placed = with_gates_apart(fixed, specs[0])
             target = specs[0].openvino_name
-            given = dict(properties or {})
+            options = dict(properties or {})
         else:
             placed = prepare(fixed).place(devices, specs)
             target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
-            given = hetero_properties(specs, properties)
+            options = hetero_properties(specs, properties)
         for spec in specs:
             spec.register(core)
         try:
-            return core.compile_model(placed, target, given)
+            return core.compile_model(placed, target, options)
         except RuntimeError as error:
             raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
 

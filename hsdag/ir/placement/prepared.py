@@ -115,13 +115,13 @@ def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
 
 def _ancestors(nodes: list[ov.Node]) -> set[str]:
     """Return the unique names (``get_name``) of nodes and of all that they depend on."""
-    found: set[str] = set()
+    names: set[str] = set()
     while nodes:
         node = nodes.pop()
-        if node.get_name() not in found:
-            found.add(node.get_name())
+        if node.get_name() not in names:
+            names.add(node.get_name())
             nodes.extend(value.get_node() for value in node.input_values())
-    return found
+    return names
 
 
 def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> PreparedModel:

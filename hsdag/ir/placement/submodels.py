@@ -63,12 +63,12 @@ class SubmodelCollector:
         work = Workspace.of(self.nodes.net)
         scratch = np.zeros(num_devices, dtype=np.int64)
         links = (len(devices), num_devices, num_devices)
-        found = Crossings(np.zeros(links[:2], np.int64), np.zeros(links, np.int64), np.zeros(links))
+        crossed = Crossings(np.zeros(links[:2], np.int64), np.zeros(links, np.int64), np.zeros(links))
         for b, device in enumerate(np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)):
             label = self._label(device, work)
-            found.launches[b] = np.bincount(device[label == np.arange(len(label))], minlength=num_devices)
-            run(count_crossings, self._steps, self.nodes, device, label, scratch, found.num[b], found.size_bytes[b])
-        return found
+            crossed.launches[b] = np.bincount(device[label == np.arange(len(label))], minlength=num_devices)
+            run(count_crossings, self._steps, self.nodes, device, label, scratch, crossed.num[b], crossed.size_bytes[b])
+        return crossed
 
     @property
     def _steps(self) -> float:
@@ -152,23 +152,25 @@ def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     ops, table = np.array(op, dtype=np.int64), np.array(edges, dtype=np.int64).reshape(-1, 3)
     order = np.argsort(floats[ops], kind="stable")
     ends = inverse_of(order)[table[:, :2]]
-    own = int(np.sum(~floats[ops]))
+    num_on_data = int(np.sum(~floats[ops]))
     is_result = np.isin(graph.op_types, ["Result"])[ops[order]]
-    net, edge = net_of(ends, table[:, 2], graph.edge_src_port, own, np.array(is_input, np.bool_)[order], is_result)
-    return Nodes(net, _tensors(net, edge, graph), ops[order[:own]])
+    net, edge = net_of(
+        ends, table[:, 2], graph.edge_src_port, num_on_data, np.array(is_input, np.bool_)[order], is_result
+    )
+    return Nodes(net, _tensors(net, edge, graph), ops[order[:num_on_data]])
 
 
 def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known: BoolArray) -> set[int]:
     """Return floating ops and everything from which they are computed, except the inputs of folded ops."""
-    found: set[int] = set()
+    reached: set[int] = set()
     to_do = list(ops)
     while to_do:
         u = to_do.pop()
-        if u not in found:
-            found.add(u)
+        if u not in reached:
+            reached.add(u)
             if u not in known and not is_known[u]:
                 to_do += sources.of(u).tolist()
-    return found
+    return reached
 
 
 def net_of(

@@ -110,14 +110,14 @@ class Shapes:
             return None
         end = region.axes[-1]
         wanted = {} if end is None else {region.ops[-1]: Span(end, first, last)}
-        found: _Pieces = {}
+        pieces: _Pieces = {}
         for v in reversed(region.ops):
             span = wanted.get(v)
             op = self.op(v)
-            piece = piece_of(op, span) if span is not None else None if found else partial_piece(op, first, last)
+            piece = piece_of(op, span) if span is not None else None if pieces else partial_piece(op, first, last)
             if piece is None or (span is not None and not 0 <= span.first < span.last):
                 return None
-            found[v] = span, piece
+            pieces[v] = span, piece
             for port, need in enumerate(piece.inputs):
                 u = self.producer(v, port)
                 if u not in axis_of:
@@ -127,7 +127,7 @@ class Shapes:
                     return None
                 whole = Span(along, 0, self.op(u).outputs[0][along])
                 wanted[u] = (need or whole) | wanted.get(u, need or whole)
-        return found
+        return pieces
 
     @cached_property
     def _begun(self) -> dict[int, int]:

@@ -115,12 +115,12 @@ def shard(
     for region in regions:
         is_complete = shapes.is_complete(region)
         for d in region.shares if region.scheme != "replicated" else ():
-            found = shapes.pieces(region, d) if is_complete else None
-            if found is None:
+            of_device = shapes.pieces(region, d) if is_complete else None
+            if of_device is None:
                 last = graph.op_names[region.ops[-1]]
                 shares = {names[d]: each for d, each in region.shares.items()}
                 raise PlacementError(f"the region that ends in {last!r} cannot be divided as {shares}")
-            pieces.update({(v, d): each for v, each in found.items()})
+            pieces.update({(v, d): each for v, each in of_device.items()})
     for v in range(graph.num_ops):
         if not shapes.runs[v] and graph.op_types[v] != "Result":
             continue
@@ -152,8 +152,8 @@ def _check_outputs(found: _TypesOfOutputs, wanted: _TypesOfOutputs) -> None:
     """Raise PlacementError where outputs of a divided model have other types or sizes than those of the whole."""
     for k, (made, whole) in enumerate(zip(found, wanted, strict=True)):
         if made[0] != whole[0] or not made[1].compatible(whole[1]):
-            given, was = (f"{kind.get_type_name()} {shape}" for kind, shape in (made, whole))
-            raise PlacementError(f"the model cannot be divided so: its output {k} would be {given} in place of {was}")
+            new, old = (f"{kind.get_type_name()} {shape}" for kind, shape in (made, whole))
+            raise PlacementError(f"the model cannot be divided so: its output {k} would be {new} in place of {old}")
 
 
 class _Writer:
@@ -225,8 +225,8 @@ class _Writer:
         if node.get_type_name() not in SHAPE_OF_TYPES or not made or made[0].span is None:
             return False
         own = next((each for each in made if each.device == device), made[0])
-        given = own.node.output(node.input_value(0).get_index())
-        shape = self._named(_created(node, [given], {}), v, own.device, "/own").output(0)
+        tensor = own.node.output(node.input_value(0).get_index())
+        shape = self._named(_created(node, [tensor], {}), v, own.device, "/own").output(0)
         axis = made[0].span.axis
         self._add(v, device, None, self._with_number(shape, axis, shape_of(node.input_value(0))[axis], v, device), 1.0)
         return True
@@ -234,10 +234,10 @@ class _Writer:
     def _with_number(self, value: Any, place: int, number: int, v: int, device: int) -> ov.Node:
         """Return a list of numbers with one replaced; OpenVINO still infers the others as far as it did."""
         kind = value.get_element_type().to_dtype()
-        own = self._named(opset13.constant(np.array([number], kind)), v, device, "/size").output(0)
+        replacement = self._named(opset13.constant(np.array([number], kind)), v, device, "/size").output(0)
         ends = (Span(0, 0, place), Span(0, place + 1, shape_of(value)[0]))
         before, behind = ([] if end.first == end.last else [self._sliced(value, v, device, end)] for end in ends)
-        return opset13.concat([*before, own, *behind], 0)
+        return opset13.concat([*before, replacement, *behind], 0)
 
     def shard(self, v: int, device: int, span: Span | None, piece: Piece) -> None:
         """Compute a range of an op, or a partial result if ``span`` is None."""
@@ -263,8 +263,8 @@ class _Writer:
     def store(self, v: int, read: int, device: int, span: Span | None) -> None:
         """Assign a range of a stored value to a device's part of the variable."""
         assert span is not None  # a variable is no sum
-        own = next(each.node for each in self._made[read] if each.device == device)
-        made = opset13.assign(own, self._variable(read, device, span))
+        read_value = next(each.node for each in self._made[read] if each.device == device)
+        made = opset13.assign(read_value, self._variable(read, device, span))
         made.input(0).replace_source_output(self._read(v, 0, device, span))
         self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).inputs[0][span.axis])
         self.stored[v] = self.shapes.nodes[v]
@@ -399,8 +399,8 @@ class _Writer:
             for node in [value.get_node() for value in pending.pop().input_values()]:
                 if node.get_name() in self._slices:
                     v, device, span = self._slices[node.get_name()]
-                    given = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
-                    indices = (self._named(each, v, device, "/slice") for each in given)
+                    constants = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
+                    indices = (self._named(each, v, device, "/slice") for each in constants)
                     made = self._named(opset13.gather(node.input_value(0), *indices), v, device, "/slice")
                     for reader in node.output(0).get_target_inputs():
                         reader.replace_source_output(made.output(0))
@@ -430,19 +430,19 @@ def _is_boolean(node: ov.Node) -> bool:
 def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made, Span]]:
     """Return who gives which part of a range, counted from the giver's own start; the device itself first."""
     parts = [(each, each.span) for each in made if each.span is not None]
-    own = next((part for part in parts if part[0].device == device), None)
-    found = list[tuple[_Made, Span]]()
+    local = next((part for part in parts if part[0].device == device), None)
+    cover = list[tuple[_Made, Span]]()
     at = wanted.first
     while at < wanted.last:
         having = [part for part in parts if part[1].first <= at < part[1].last]
         if not having:
             raise PlacementError("no device computes all of a tensor that is read outside its region")
-        giver, span = own if own is not None and own in having else max(having, key=lambda part: part[1].last)
+        giver, span = local if local is not None and local in having else max(having, key=lambda part: part[1].last)
         begin, at = at, min(span.last, wanted.last)
-        if own is not None and begin < own[1].first:
-            at = min(at, own[1].first)
-        found.append((giver, Span(wanted.axis, begin - span.first, at - span.first)))
-    return found
+        if local is not None and begin < local[1].first:
+            at = min(at, local[1].first)
+        cover.append((giver, Span(wanted.axis, begin - span.first, at - span.first)))
+    return cover
 
 
 def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node | None:
@@ -502,13 +502,13 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
                 device[name] = device[node.get_name()]
     names = [node.get_name() for node in ordered]
     origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
-    found = graph_of(model)
+    sharded = graph_of(model)
     homes = [device.get(name, 0) for name in names]
-    if writer.sinks or (found.is_dynamic is not None and found.is_dynamic.any()):
+    if writer.sinks or (sharded.is_dynamic is not None and sharded.is_dynamic.any()):
         follow = NOT_COMPUTED | SHAPE_OF_TYPES  # inputs go with their reader or state, shapes with their tensor
-        constraints = colocate(found)
+        constraints = colocate(sharded)
         labels, members = constraints.sets.labels, constraints.sets.members
-        for v in [v for v, kind in enumerate(found.op_types) if kind in ("Parameter", *SHAPE_OF_TYPES)]:
+        for v in [v for v, kind in enumerate(sharded.op_types) if kind in ("Parameter", *SHAPE_OF_TYPES)]:
             together = [u for u in members.of(labels[v]).tolist() if not constraints.floating[u]]
-            homes[v] = homes[next((u for u in together if found.op_types[u] not in follow), together[0])]
-    return ShardedModel(found, tuple(homes), origin, work, model)
+            homes[v] = homes[next((u for u in together if sharded.op_types[u] not in follow), together[0])]
+    return ShardedModel(sharded, tuple(homes), origin, work, model)

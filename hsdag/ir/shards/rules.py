@@ -93,8 +93,8 @@ class Op:
 
     def axes(self, port: int) -> set[int] | None:
         """Return the axes of input 0 that a constant input names, counted from the front; None if they are unknown."""
-        found = self.constant(port)
-        return None if found is None else {axis % len(self.inputs[0]) for axis in found}
+        named = self.constant(port)
+        return None if named is None else {axis % len(self.inputs[0]) for axis in named}
 
     def only(self, span: Span, port: int = 0) -> Piece:
         """Return a piece that reads a range of one input and all of the others."""
@@ -183,8 +183,8 @@ def convolution(op: Op, span: Span) -> Piece | None:
         return op.only(span)
     if span.axis == 1:
         return op.only(span.along(0), port=1)
-    found = _window(op, span)
-    return found and Piece((found[0], None), found[1])
+    window = _window(op, span)
+    return window and Piece((window[0], None), window[1])
 
 
 def group_convolution(op: Op, span: Span) -> Piece | None:
@@ -204,10 +204,10 @@ def pool(op: Op, span: Span) -> Piece | None:
         return None  # its second output has indices into a whole tensor
     if span.axis < 2:
         return op.only(span)
-    found = _window(op, span)
-    if found is None:
+    window = _window(op, span)
+    if window is None:
         return None
-    rows, attributes = found
+    rows, attributes = window
     if op.attributes.get("rounding_type", "floor") != "floor":
         # windows that a ceiling adds may leave the other axes' padding: their pads grow to hold whole windows
         if min(op.inputs[0][2:]) < 0 or (op.type == "AvgPool" and not op.attributes["exclude-pad"]):
@@ -502,5 +502,5 @@ def contraction(op: Op) -> tuple[Span, Span] | None:
 
 def partial_piece(op: Op, first: int, last: int) -> Piece | None:
     """Return what computes a partial result of an op from a range of the axes that it sums over."""
-    found = contraction(op)
-    return found and Piece((Span(found[0].axis, first, last), Span(found[1].axis, first, last)))
+    ranges = contraction(op)
+    return ranges and Piece((Span(ranges[0].axis, first, last), Span(ranges[1].axis, first, last)))

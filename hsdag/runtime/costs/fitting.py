@@ -50,10 +50,10 @@ def fit_factors(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatAr
         matrix = np.concatenate([rows / scatter, np.diag(1.0 / spread)])
         wanted = np.concatenate([np.full(len(rows), 1.0 / scatter), 1.0 / spread])
         factors = LEAST_FACTOR + nnls(matrix, wanted - LEAST_FACTOR * matrix.sum(axis=1))[0]
-        found = float(np.sqrt(np.mean((rows @ factors - 1.0) ** 2)))
-        if found <= scatter:
+        deviation = float(np.sqrt(np.mean((rows @ factors - 1.0) ** 2)))
+        if deviation <= scatter:
             break
-        scatter = found
+        scatter = deviation
     return np.asarray(factors, dtype=np.float64)
 
 

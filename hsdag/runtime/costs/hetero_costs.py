@@ -100,8 +100,8 @@ class HeteroCosts(PlacementCosts):
         num = len(placements)
         time_s = np.nan_to_num(self.costs.time_s)
         crossed = self.collector.crossings(placements, self.costs.num_devices)
-        each = [np.where(placements == d, time_s[:, d], 0.0).sum(axis=1) for d in range(self.costs.num_devices)]
-        work_s = np.stack(each, axis=1)
+        per_device = [np.where(placements == d, time_s[:, d], 0.0).sum(axis=1) for d in range(self.costs.num_devices)]
+        work_s = np.stack(per_device, axis=1)
         parts = [work_s, crossed.launches, crossed.num.reshape(num, -1), crossed.size_bytes.reshape(num, -1)]
         return np.concatenate(parts, axis=1, dtype=np.float64)
 

@@ -79,8 +79,8 @@ class OpByOpCosts(PlacementCosts):
         """Return [B, P] the contributions of each device's work and of all transfers, which add up to the makespan."""
         now_s = self.latency_s(placements, priority)
         changed = 1.0 + STEP * np.eye(self.costs.num_devices + 1)
-        found = [self._scaled(factors).latency_s(placements, priority) - now_s for factors in changed]
-        return np.maximum(np.stack(found, axis=1) / STEP, 0.0)
+        grown_s = [self._scaled(factors).latency_s(placements, priority) - now_s for factors in changed]
+        return np.maximum(np.stack(grown_s, axis=1) / STEP, 0.0)
 
     def _scaled(self, factors: FloatArray) -> OpByOpCosts:
         scaled = replace(

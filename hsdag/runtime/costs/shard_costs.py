@@ -40,11 +40,11 @@ def sharded_costs(
     graph = found.graph
     origin = np.array(found.origin)
     whole_s = costs.table.op_s[origin]
-    own = costs.cut_costs
+    rates = costs.cut_costs
     is_joined = (origin < 0) & np.isin(graph.op_types, ("Add", "Concat"))
     behind = graph.edge_dst[(is_joined & np.isin(graph.op_types, "Concat"))[graph.edge_src]]
     is_light = (origin >= 0) & (graph.flops > 0) & ~whole_s.any(axis=1) & np.isin(np.arange(graph.num_ops), behind)
-    s_per_byte = (is_joined | is_light)[:, None] * own.write_s_per_byte + is_light[:, None] * own.read_s_per_byte
+    s_per_byte = (is_joined | is_light)[:, None] * rates.write_s_per_byte + is_light[:, None] * rates.read_s_per_byte
     time_s = np.where(origin[:, None] < 0, 0.0, whole_s * np.array(found.work)[:, None])
     time_s += graph.output_bytes[:, None] * s_per_byte
     scale = np.repeat([factors.work, factors.boundary], [costs.num_devices, 3 * costs.num_devices])
@@ -63,8 +63,8 @@ def fitted_factors(
     factors = ShardFactors()
     for _ in range(2):  # with new factors another chain may be the longest
         rows = [sharded_costs(costs, each, factors).chain_s(np.array(each.devices)) for each in found]
-        known = [np.split(row, [costs.num_devices]) for row in rows]  # seconds of work, and of boundaries
-        sums = np.array([[work.sum() / factors.work, boundary.sum() / factors.boundary] for work, boundary in known])
+        sides = [np.split(row, [costs.num_devices]) for row in rows]  # seconds of work, and of boundaries
+        sums = np.array([[work.sum() / factors.work, boundary.sum() / factors.boundary] for work, boundary in sides])
         work, boundary = fit_factors(sums / np.array(measured_s)[:, None], SPREAD, SCATTER).tolist()
         factors = ShardFactors(work, boundary)
     return factors

@@ -71,12 +71,12 @@ class PartTable:
         key = (objective, placement.tobytes(), b"" if priority is None else priority.tobytes())
         if key in self._found:
             return self._found[key]
-        found = self._cut(placement, objective, priority)
-        self._found[key] = found
-        self._size += _size_of(found)
+        parts = self._cut(placement, objective, priority)
+        self._found[key] = parts
+        self._size += _size_of(parts)
         while self._size > MOST_REMEMBERED and len(self._found) > 1:
             self._size -= _size_of(self._found.popitem(last=False)[1])
-        return found
+        return parts
 
     def _cut(self, placement: IntArray, objective: Objective, priority: IntArray | None) -> Parts | None:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
@@ -199,14 +199,14 @@ class WorkConservingCosts(PlacementCosts):
     @cached_property
     def costs(self) -> ScheduleProblem:  # type: ignore[override]
         """Return the costs by op and link: a crossing result is written, launches its reader's part, and is read."""
-        own = self.cut_costs
+        cut_costs = self.cut_costs
         with np.errstate(divide="ignore"):
-            bandwidth = 1.0 / (own.write_s_per_byte[:, None] + own.read_s_per_byte[None, :])
+            bandwidth = 1.0 / (cut_costs.write_s_per_byte[:, None] + cut_costs.read_s_per_byte[None, :])
         return ScheduleProblem.from_graph(
             self.table.graph,
-            own.op_s,
-            launch_s=own.launch_s,
-            link_latency_s=np.tile(own.launch_s, (self.num_devices, 1)),
+            cut_costs.op_s,
+            launch_s=cut_costs.launch_s,
+            link_latency_s=np.tile(cut_costs.launch_s, (self.num_devices, 1)),
             link_bandwidth_bytes_per_s=bandwidth,
             source=self.source,
             slowdown=self.slowdown,
@@ -217,8 +217,8 @@ class WorkConservingCosts(PlacementCosts):
 
         A part's rank is the smallest ``priority`` of its ops; without priorities the largest b-level runs first.
         """
-        found = self._parts(placements, priority)
-        return np.array([np.inf if parts is None else self._schedule(parts)[0] for parts in found], dtype=np.float64)
+        parts_of = self._parts(placements, priority)
+        return np.array([np.inf if parts is None else self._schedule(parts)[0] for parts in parts_of], dtype=np.float64)
 
     def period_s(self, placements: IntArray) -> FloatArray:
         """Return [B] the simulated seconds per inference in steady state: the load of the busiest device.
@@ -252,9 +252,11 @@ class WorkConservingCosts(PlacementCosts):
         all launches, all bytes and the added time of slow-downs, then device by device. The chains are then found
         again. Without observations nothing changes.
         """
-        found = self._parts(placements, priority)
+        parts_of = self._parts(placements, priority)
         seen = [
-            (parts, float(s)) for parts, s in zip(found, measured_s, strict=True) if parts and np.isfinite(s) and s > 0
+            (parts, float(s))
+            for parts, s in zip(parts_of, measured_s, strict=True)
+            if parts and np.isfinite(s) and s > 0
         ]
         if not seen:
             return self
@@ -320,12 +322,12 @@ def _longest_chain(s: PartSchedule) -> BoolArray:
     takes an input that ends then, or else the part before on the device.
     """
     chosen = np.zeros(len(s.device), dtype=np.bool_)
-    found = np.array([np.argmax(s.end_s)])
-    while len(found):
-        p = found[0]
+    candidates = np.array([np.argmax(s.end_s)])
+    while len(candidates):
+        p = candidates[0]
         chosen[p] = True
         before = ~chosen & (s.end_s == s.start_s[p])
-        found = np.flatnonzero(before & s.follows[:, p])
-        if not len(found):
-            found = np.flatnonzero(before & (s.device == s.device[p]))
+        candidates = np.flatnonzero(before & s.follows[:, p])
+        if not len(candidates):
+            candidates = np.flatnonzero(before & (s.device == s.device[p]))
     return chosen

@@ -60,8 +60,8 @@ def compile_on(
         raise OptionError(f"an inference may take a positive number of seconds, not {limit_s}")
     index = {spec.openvino_name: d for d, spec in enumerate(specs)}
     device = np.asarray([index[name] for name in devices], dtype=np.int64)
-    given = None if priority is None else [np.inf if rank is None else rank for rank in priority]
-    of_ops = None if given is None else np.asarray(given, dtype=np.float64)
+    ranks = None if priority is None else [np.inf if rank is None else rank for rank in priority]
+    of_ops = None if ranks is None else np.asarray(ranks, dtype=np.float64)
     plan = plan_cut(graph, device, len(specs), of_ops, by_load=by_load)
     for spec in specs:
         spec.register(core)

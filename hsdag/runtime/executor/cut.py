@@ -173,18 +173,20 @@ def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     ``device`` is [N]. The fewest bytes that bring op v to device d are 0 on its own device, else the smaller of its
     result and, for a join, the sum of what its producers cost there. O((N + E) D).
     """
-    known = RunningOps.of(graph)
+    running = RunningOps.of(graph)
     again, homes = np.zeros((2, graph.num_ops, int(device.max(initial=0)) + 1), dtype=np.bool_)
     steps = 0.1 * again.size
     device = np.require(device, requirements="W")
-    joins = known.order, known.producers.indptr, known.producers.indices, known.is_join, known.read_bytes
+    joins = running.order, running.producers.indptr, running.producers.indices, running.is_join, running.read_bytes
     run(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
-    is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
-    run(_find_homes, steps, known.order, known.readers.indptr, known.readers.indices, is_end, again, device, homes)
-    rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
-    op = known.order[rank]
-    reader, producer = items_of(known.producers, op)
-    atom = np.ravel_multi_index((known.atom[op], on), again.shape)
+    is_end = running.is_result | (np.diff(graph.successors.indptr) == 0)
+    run(
+        _find_homes, steps, running.order, running.readers.indptr, running.readers.indices, is_end, again, device, homes
+    )
+    rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[running.order]))
+    op = running.order[rank]
+    reader, producer = items_of(running.producers, op)
+    atom = np.ravel_multi_index((running.atom[op], on), again.shape)
     instances = Instances(op, on, reader, reader, device, atom)
     return replace(instances, edge_src=instances.read_from[producer, on[reader]])
 

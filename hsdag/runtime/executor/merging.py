@@ -88,13 +88,15 @@ def _merged(
     """
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
     per_device = costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte
-    found = InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
+    instance_graph = InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
     count, num_devices = parts.num_groups, len(costs.launch_s)
     labels = parts.labels.copy(), parts.labels.copy()
     near = np.zeros((count, count), dtype=np.bool_)
     schedules = PartSchedule.empty(count, num_devices), PartSchedule.empty(count, num_devices)
-    steps = 0.03 * (len(found.device) + len(found.read_by) + near.size) * (count if most_trials else 1)
-    cost_s = run(_merge_all, steps, found, *labels, count, near, *schedules, most_trials, by_load)
+    steps = (
+        0.03 * (len(instance_graph.device) + len(instance_graph.read_by) + near.size) * (count if most_trials else 1)
+    )
+    cost_s = run(_merge_all, steps, instance_graph, *labels, count, near, *schedules, most_trials, by_load)
     return schedules[0], float(cost_s), labels[0]
 
 
@@ -105,10 +107,10 @@ def tensors_of(
 
     An op that reads a tensor twice counts once; inputs of the model are not tensors of an instance.
     """
-    known, count = RunningOps.of(graph), len(instances.op)
-    to_result = ~known.runs & (np.asarray(graph.op_types) == "Result")
-    read = np.flatnonzero(known.runs[graph.edge_src[known.edge]] & (known.runs | to_result)[known.reader])
-    edge, by_op = known.edge[read], known.reader[read]
+    running, count = RunningOps.of(graph), len(instances.op)
+    to_result = ~running.runs & (np.asarray(graph.op_types) == "Result")
+    read = np.flatnonzero(running.runs[graph.edge_src[running.edge]] & (running.runs | to_result)[running.reader])
+    edge, by_op = running.edge[read], running.reader[read]
     at, reader = items_of(Csr.build(graph.num_ops, instances.op, np.arange(count)), by_op)
     row, ends = edge[at], edge[to_result[by_op]]
     rows = np.concatenate([row, ends])
@@ -376,15 +378,15 @@ def list_schedule(s: PartSchedule, count: int) -> float:  # pragma: no cover - c
 @inner
 def _begin(s: PartSchedule, count: int, d: int, now_s: float) -> None:  # pragma: no cover - compiled
     """Begin on device d the ready part of the largest b-level, ties by index."""
-    found = -1
+    part = -1
     for p in range(count):
-        if s.waiting[p] == 0 and s.device[p] == d and (found < 0 or s.b_level_s[p] > s.b_level_s[found]):
-            found = p
-    if found >= 0:
-        s.waiting[found] = -1
-        s.running[d] = found
-        s.start_s[found] = now_s
-        s.until_s[d] = now_s + s.duration_s[found]
+        if s.waiting[p] == 0 and s.device[p] == d and (part < 0 or s.b_level_s[p] > s.b_level_s[part]):
+            part = p
+    if part >= 0:
+        s.waiting[part] = -1
+        s.running[d] = part
+        s.start_s[part] = now_s
+        s.until_s[d] = now_s + s.duration_s[part]
         s.slow[d] = 1.0
 
 

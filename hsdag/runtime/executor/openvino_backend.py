@@ -117,18 +117,18 @@ def build_submodels(
                 tensor = read.get((u, out))
                 if tensor is None:
                     continue
-                given = named[u][1].output(out)
+                source = named[u][1].output(out)
                 if tensor not in parameters:
-                    parameters[tensor] = opset13.parameter(given.get_partial_shape(), given.get_element_type())
+                    parameters[tensor] = opset13.parameter(source.get_partial_shape(), source.get_element_type())
                     parameters[tensor].set_friendly_name(f"{graph.op_names[u]}:{out}")
                 nodes[v].input(port).replace_source_output(parameters[tensor].output(0))
         sinks = [nodes[v] for v in part.ops if graph.op_types[v] == "Assign"]
-        own = [nodes[v] for v in part.ops]
+        members = [nodes[v] for v in part.ops]
         if part.device in single:
-            keep_gates_apart(own)
+            keep_gates_apart(members)
         if part.device in bf16:
-            put_masks_first(own)
-            widen_columns(own)
+            put_masks_first(members)
+            widen_columns(members)
         excerpt = ov.Model(results, sinks, list(parameters.values()), f"{graph.name}/{s}")
         submodels.append(Submodel(excerpt, tuple(parameters), part.outputs, bool(sinks)))
     return tuple(submodels)
@@ -395,14 +395,14 @@ class OpenVinoBackend(Backend):
     def _shared_outputs(self, s: int) -> list[tuple[int, Any]]:
         """Return outputs of subgraph s that a GPU writes or reads, in memory that needs no copies, if there is any."""
         part = self._parts[s]
-        found = []
+        tensors = []
         for k, output in enumerate(part.outputs):
             if not part.is_dynamic[k]:
                 port = part.model.outputs[part.position[k]]
                 readers = [self._device[r] for r, _, out in self._wiring.read_by[s] if out == k]
-                given = output in self._results, port.get_element_type(), port.get_shape()
-                found.append((part.position[k], self._memory.tensor(self._device[s], readers, *given)))
-        return [(k, tensor) for k, tensor in found if tensor is not None]
+                description = output in self._results, port.get_element_type(), port.get_shape()
+                tensors.append((part.position[k], self._memory.tensor(self._device[s], readers, *description)))
+        return [(k, tensor) for k, tensor in tensors if tensor is not None]
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
         """Give a request to the thread of its device; True for a part that has nothing to run."""

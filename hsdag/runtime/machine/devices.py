@@ -122,24 +122,24 @@ def execution_devices(compiled: Any, specs: Sequence[DeviceSpec]) -> tuple[str, 
 
     The GPU plugin reports the name under which a process loaded a GPU first, whatever the model was compiled for.
     """
-    found: list[str] = []
+    names: list[str] = []
     for told in compiled.get_property("EXECUTION_DEVICES"):
         name = str(told).strip("()")
         if name.startswith("GPU"):
             gpu = DeviceSpec.parse(f"GPU.{name.partition('.')[2] or 0}")
-            own = [spec.openvino_name for spec in specs if canonical(spec).plugin == canonical(gpu).plugin]
-            found += own or [canonical(gpu).name]
+            listed = [spec.openvino_name for spec in specs if canonical(spec).plugin == canonical(gpu).plugin]
+            names += listed or [canonical(gpu).name]
         else:
-            found.append(name)
-    return tuple(dict.fromkeys(found))
+            names.append(name)
+    return tuple(dict.fromkeys(names))
 
 
 def list_cuda() -> tuple[CudaInfo, ...]:
     """Return the CUDA devices that torch can use here; none if torch was built without CUDA."""
     import torch
 
-    found = [torch.cuda.get_device_properties(idx) for idx in range(torch.cuda.device_count())]
-    return tuple(CudaInfo(f"cuda:{idx}", str(own.name), int(own.total_memory)) for idx, own in enumerate(found))
+    properties = [torch.cuda.get_device_properties(idx) for idx in range(torch.cuda.device_count())]
+    return tuple(CudaInfo(f"cuda:{idx}", str(own.name), int(own.total_memory)) for idx, own in enumerate(properties))
 
 
 def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
@@ -195,9 +195,9 @@ def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet
     partitions replace the CPU. Raises DeviceError when one is unknown or fails to load.
     """
     loading = [info.name for info in list_devices() if info.failure is None] if devices is None else listed_names()
-    found = named_devices(devices, num_cpu_parts, loading)
-    make_core(found.all)
-    return found
+    resolved = named_devices(devices, num_cpu_parts, loading)
+    make_core(resolved.all)
+    return resolved
 
 
 def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequence[str]) -> DeviceSet:
@@ -245,8 +245,8 @@ def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
     Devices that do not report one count as reduced. Raises DeviceError as ``make_core`` does.
     """
     core = make_core(specs)
-    found = {precision_of(core, spec) for spec in specs}
-    return "a lower precision" if "" in found else " or ".join(sorted(found - {"f32"}))
+    precisions = {precision_of(core, spec) for spec in specs}
+    return "a lower precision" if "" in precisions else " or ".join(sorted(precisions - {"f32"}))
 
 
 def precision_of(core: Any, spec: DeviceSpec) -> str:
@@ -262,10 +262,10 @@ def in_bf16(specs: Sequence[DeviceSpec], hint: str | ov.Type | None = None, core
 
     Without a core to ask, the devices may be on another machine, so CPUs without a hint count too.
     """
-    own = [
+    precisions = [
         hint or (spec.properties.get(PRECISION, "bf16") if core is None else precision_of(core, spec)) for spec in specs
     ]
-    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and type_name(own[d]) == "bf16"}
+    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and type_name(precisions[d]) == "bf16"}
 
 
 def _listed(name: str, known: Sequence[str]) -> str:

@@ -36,17 +36,17 @@ class EnergyCounters:
     def find(root: Path | None = None) -> EnergyCounters:
         """Find the counters of this machine. Raises DeviceError where there are none, or they cannot be read."""
         top = root or Path(os.environ.get(ROOT, SYS))
-        found = _powercap(top)
-        found |= _hwmon(top, is_beside=bool(found))
-        if not found:
+        ranges = _powercap(top)
+        ranges |= _hwmon(top, is_beside=bool(ranges))
+        if not ranges:
             raise DeviceError(
                 f"this machine has no energy counters: neither {top / 'class/powercap'} nor {top / 'class/hwmon'} has "
                 "any, as in virtual machines and containers; measure energy on the machine itself"
             )
-        for path in found:
+        for path in ranges:
             if not os.access(path, os.R_OK):
                 raise DeviceError(f"{path} counts energy and cannot be read: run 'sudo chmod a+r {path}', or as root")
-        return EnergyCounters(found)
+        return EnergyCounters(ranges)
 
     def counts(self) -> dict[Path, float]:
         """Read the counters, in microjoules. Raises DeviceError where one cannot be read."""
@@ -63,23 +63,23 @@ class EnergyCounters:
 
 def _powercap(top: Path) -> dict[Path, float]:
     """Find packages and the memory beside them; cores and graphics are parts of packages, and psys contains all."""
-    found = {}
+    ranges = {}
     for zone in sorted((top / "class" / "powercap").glob("intel-rapl:*")):
         name = _text(zone / "name")
         if (name.startswith("package") or name == "dram") and (zone / "energy_uj").exists():
-            found[zone / "energy_uj"] = float(_text(zone / "max_energy_range_uj") or HWMON_RANGE) + 1.0
-    return found
+            ranges[zone / "energy_uj"] = float(_text(zone / "max_energy_range_uj") or HWMON_RANGE) + 1.0
+    return ranges
 
 
 def _hwmon(top: Path, *, is_beside: bool) -> dict[Path, float]:
     """Find the first counter of each device (others count its parts); those of packages only if powercap has none."""
-    found: dict[Path, float] = {}
+    ranges: dict[Path, float] = {}
     for chip in sorted((top / "class" / "hwmon").glob("hwmon*")):
         counters = sorted(chip.glob("energy*_input"))
         if counters and not (is_beside and _text(chip / "name") in OF_CORES):
             sockets = [p for p in counters if "socket" in _text(p.with_name(p.name.replace("input", "label"))).lower()]
-            found |= dict.fromkeys(sockets or counters[:1], HWMON_RANGE)
-    return found
+            ranges |= dict.fromkeys(sockets or counters[:1], HWMON_RANGE)
+    return ranges
 
 
 def _text(path: Path) -> str:

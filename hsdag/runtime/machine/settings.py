@@ -113,11 +113,11 @@ def as_text(value: Any) -> str:
 def raises(setting: Mapping[str, str], default: Mapping[str, str]) -> bool:
     """Return whether every property of a setting that changes the computed numbers makes them more precise."""
     for key in OF_NUMBERS & setting.keys():
-        own = default.get(key, "")
+        default_value = default.get(key, "")
         if key == GROUP:
-            if own == "0" or setting[key] != "0":
+            if default_value == "0" or setting[key] != "0":
                 return False
-        elif own not in HELD.get(setting[key], ()):
+        elif default_value not in HELD.get(setting[key], ()):
             return False
     return True
 
@@ -127,7 +127,7 @@ def stages(spec: DeviceSpec, offer: Offer, purpose: Purpose, processors: Process
 
     Settings with less precision than the default are left out unless the purpose allows them.
     """
-    found = []
+    chosen = []
     for stage in _all_stages(offer, purpose, processors):
         kept = tuple(
             setting
@@ -138,8 +138,8 @@ def stages(spec: DeviceSpec, offer: Offer, purpose: Purpose, processors: Process
             and (purpose.lowers or raises(setting, offer.default))
         )
         if kept:
-            found.append(kept)
-    return tuple(found)
+            chosen.append(kept)
+    return tuple(chosen)
 
 
 def _all_stages(offer: Offer, purpose: Purpose, processors: Processors) -> Iterator[Sequence[Setting]]:
@@ -167,23 +167,23 @@ def _all_stages(offer: Offer, purpose: Purpose, processors: Processors) -> Itera
 def _threads(offer: Offer, purpose: Purpose, processors: Processors) -> list[Setting]:
     """Return settings with cores of one kind, all threads, and fewer threads."""
     own = int(offer.default.get(THREADS, processors.physical))
-    found: list[Setting] = []
+    settings: list[Setting] = []
     if processors.is_hybrid:
-        found += [{CORE_TYPE: "PCORE_ONLY"}, {CORE_TYPE: "ANY_CORE"}]
+        settings += [{CORE_TYPE: "PCORE_ONLY"}, {CORE_TYPE: "ANY_CORE"}]
     if processors.logical > processors.physical:
-        found += [{HYPER_THREADING: "YES", THREADS: str(processors.logical)}]
-        found += [{HYPER_THREADING: "NO", THREADS: str(processors.physical)}]
+        settings += [{HYPER_THREADING: "YES", THREADS: str(processors.logical)}]
+        settings += [{HYPER_THREADING: "NO", THREADS: str(processors.physical)}]
     fewer = [{THREADS: str(num)} for num in _halves_of(own)]
-    return found + (fewer[:1] if purpose.is_steady else fewer)
+    return settings + (fewer[:1] if purpose.is_steady else fewer)
 
 
 def _halves_of(number: int) -> list[int]:
     """Return half of a number, half of that and so on, down to 1."""
-    found = []
+    halves = []
     while number > 1:
         number //= 2
-        found.append(number)
-    return found
+        halves.append(number)
+    return halves
 
 
 FLAGS = {

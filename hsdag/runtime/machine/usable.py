@@ -33,13 +33,13 @@ def own_groups_of(controller: str, own_groups: Path = OWN_GROUPS, mount: Path = 
         memberships = own_groups.read_text().splitlines()
     except OSError:
         return []
-    found = []
+    folders = []
     for line in memberships:
         _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
             folder, relative = mount / controllers, Path(path.lstrip("/"))
-            found += [folder / relative, *(folder / above for above in relative.parents)]
-    return found
+            folders += [folder / relative, *(folder / above for above in relative.parents)]
+    return folders
 
 
 def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> int:
@@ -48,8 +48,8 @@ def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> 
     The smaller of its affinity and of the quotas (``cpu.max`` of version 2, ``cpu.cfs_quota_us`` of version 1; Linux,
     Documentation/scheduler/sched-bwc) of its control group and the groups around it, rounded down.
     """
-    found = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
-    return max(1, int(min([len(own_cpus()), *(quota for quota in found if quota is not None)])))
+    quotas = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
+    return max(1, int(min([len(own_cpus()), *(quota for quota in quotas if quota is not None)])))
 
 
 class Seconds(NamedTuple):
@@ -121,8 +121,8 @@ def usable_memory_bytes(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GRO
 
     File pages that a group could drop do not count as used.
     """
-    found = [_left_bytes(group) for group in own_groups_of("memory", own_groups, mount)]
-    return max(0.0, min([float(psutil.virtual_memory().available), *(left for left in found if left is not None)]))
+    left_bytes = [_left_bytes(group) for group in own_groups_of("memory", own_groups, mount)]
+    return max(0.0, min([float(psutil.virtual_memory().available), *(left for left in left_bytes if left is not None)]))
 
 
 def _left_bytes(group: Path) -> float | None:

@@ -111,11 +111,11 @@ class CompiledModels:
         """Delete the oldest files beyond MOST_BYTES. Raises OSError where nobody may write."""
         with tempfile.TemporaryFile(dir=self._folder):
             files = [(path.stat(), path) for path in self._folder.iterdir()]
-        left_bytes = sum(found.st_size for found, _ in files)
-        for found, path in sorted(files, key=lambda file: max(file[0].st_atime, file[0].st_mtime)):
+        left_bytes = sum(status.st_size for status, _ in files)
+        for status, path in sorted(files, key=lambda file: max(file[0].st_atime, file[0].st_mtime)):
             if left_bytes > MOST_BYTES:
                 path.unlink(missing_ok=True)
-                left_bytes -= found.st_size
+                left_bytes -= status.st_size
 
     def properties(self, target: str) -> dict[str, str]:
         """Return properties for ``compile_model`` with a target: HETERO caches the whole model, not its parts."""

@@ -145,7 +145,7 @@ def op_by_op(
     RuntimeError where an op runs neither way, or after ``limit_s`` seconds.
     """
     state: dict[str, ov.Tensor] = {}
-    found = list[NDArray[Any]]()
+    arrays = list[NDArray[Any]]()
     end_s = clock() + limit_s
     for inputs in inferences:
         excerpt = model.clone()  # an op compiled alone forgets that its shape is dynamic
@@ -170,8 +170,8 @@ def op_by_op(
                     if not readers[key]:
                         values.pop(key, None)
         state = left
-        found += [array_of(values[_key(result.input_value(0))]) for result in excerpt.get_results()]
-    return found
+        arrays += [array_of(values[_key(result.input_value(0))]) for result in excerpt.get_results()]
+    return arrays
 
 
 def _key(output: Any) -> tuple[ov.Node, int]:
@@ -205,8 +205,8 @@ def _alone_with(node: ov.Node, tensors: Mapping[int, ov.Tensor]) -> tuple[ov.Mod
 
     Real numbers become inputs, others constants, as plugins may have to know a shape or an axis.
     """
-    given = {k: tensor for k, tensor in tensors.items() if tensor.element_type.is_real()}
-    return alone(node, {**tensors, **{k: ov.PartialShape(list(x.shape)) for k, x in given.items()}}), [*given.values()]
+    real = {k: tensor for k, tensor in tensors.items() if tensor.element_type.is_real()}
+    return alone(node, {**tensors, **{k: ov.PartialShape(list(x.shape)) for k, x in real.items()}}), [*real.values()]
 
 
 def alone(node: ov.Node, reads: Mapping[int, ov.Tensor | ov.PartialShape]) -> ov.Model:

@@ -66,7 +66,7 @@ class CourseRunner:
 
     def outputs(self, num: int) -> list[np.ndarray[Any, Any]]:
         """Run every course; return the ``num`` outputs of all its inferences. Raises RuntimeError where one fails."""
-        found: list[np.ndarray[Any, Any]] = []
+        arrays: list[np.ndarray[Any, Any]] = []
         for course in self.courses:
             self._reset()
             for tensors in course.inferences:
@@ -74,8 +74,8 @@ class CourseRunner:
                 begin = time.perf_counter()
                 infer_checked(self.request)
                 self.first_s = self.first_s or time.perf_counter() - begin
-                found.extend(array_of(self.request.get_output_tensor(k)) for k in range(num))
-        return found
+                arrays.extend(array_of(self.request.get_output_tensor(k)) for k in range(num))
+        return arrays
 
     def stream(self, course: Course) -> Any:
         """Return an object that runs a course again and again, started and waited for like a request."""
@@ -236,16 +236,16 @@ class InputArrays:
 
     def read(self, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Read an array of a shape. Raises HsdagError if there is none, or its elements are no numbers or strings."""
-        found = None
+        array = None
         if name in self.names:
             try:
                 with np.load(self.path) as archive:
                     file = f"{name}.npy"  # NumPy would look for this second if another array is called "NAME.npy"
-                    found = archive[file if file in archive.zip.namelist() else name]
+                    array = archive[file if file in archive.zip.namelist() else name]
             except Exception as error:  # as above
                 raise HsdagError(f"the array {name!r} of {self.path} cannot be read: {last_line(error)}") from error
-        if found is None or found.shape != shape:
+        if array is None or array.shape != shape:
             raise HsdagError(f"{self.path} needs an array {name!r} of shape {list(shape)} for the model's input")
-        if found.dtype.kind not in KINDS:
-            raise HsdagError(f"{self.path} has an array {name!r} of {found.dtype}, not of numbers or strings")
-        return np.asarray(found)
+        if array.dtype.kind not in KINDS:
+            raise HsdagError(f"{self.path} has an array {name!r} of {array.dtype}, not of numbers or strings")
+        return np.asarray(array)

@@ -327,14 +327,14 @@ def sound_rounds(pulses_s: Sequence[Sequence[float]], least: int = 0, ran: Seque
         return np.ones(num, dtype=np.bool_)
     times = np.array(pulses_s) / np.min(pulses_s, axis=0)
     worst = np.maximum(times[:-1], times[1:]).max(axis=1)
-    found: NDArray[np.bool_] = worst <= GAVE_LESS
-    if found.sum() < least:
-        found = np.zeros(num, dtype=np.bool_)
-        found[np.argsort(worst, kind="stable")[:least]] = True
+    is_sound: NDArray[np.bool_] = worst <= GAVE_LESS
+    if is_sound.sum() < least:
+        is_sound = np.zeros(num, dtype=np.bool_)
+        is_sound[np.argsort(worst, kind="stable")[:least]] = True
     for count in set(ran) - {0}:
-        if not found[:count].any():
-            found[np.argmin(worst[:count])] = True
-    return found
+        if not is_sound[:count].any():
+            is_sound[np.argmin(worst[:count])] = True
+    return is_sound
 
 
 def _of(rounds: Sequence[tuple[float, ...]], sound: NDArray[np.bool_]) -> tuple[tuple[float, ...], ...]:

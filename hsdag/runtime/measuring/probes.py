@@ -49,11 +49,11 @@ def probe_request(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Any:
     """Return a request for a probe's model, of HETERO if there are two devices."""
     names = what.devices
     near, far = names[0], names[-1]
-    given = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
-    stem = product(given, what, near)
+    parameter = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
+    stem = product(parameter, what, near)
     ends = [product(product(stem, what, near), what, far) for _ in range(what.tensors)]
     total = reduce(lambda a, b: placed_node(opset13.add(a, b), far), ends)
-    model = ov.Model([placed_node(opset13.result(total), far)], [given], "probe")
+    model = ov.Model([placed_node(opset13.result(total), far)], [parameter], "probe")
     target = near if len(names) == 1 else "HETERO:" + ",".join(names)
     kept = hetero_properties(specs) if len(names) > 1 else {}
     return core.compile_model(model, target, {**kept, **COUNTERS}).create_infer_request()
@@ -103,20 +103,20 @@ def probe_model(kind: str) -> ov.Model:
     The first has convolutions with rectifiers, a mean over the image, and a product, always with the same weights.
     """
     if kind == "memory":
-        given = opset13.parameter([STREAMED], np.float32, name="x")
-        return ov.Model([opset13.result(opset13.relu(given))], [given], kind)
+        parameter = opset13.parameter([STREAMED], np.float32, name="x")
+        return ov.Model([opset13.result(opset13.relu(parameter))], [parameter], kind)
     rng = np.random.default_rng(0)
 
     def weights(*shape: int) -> Any:
         return opset13.constant((rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32))
 
-    given = opset13.parameter([1, CHANNELS, SIDE, SIDE], np.float32, name="x")
-    node: Any = given
+    parameter = opset13.parameter([1, CHANNELS, SIDE, SIDE], np.float32, name="x")
+    node: Any = parameter
     for _ in range(CONVOLUTIONS):
         kernel = weights(CHANNELS, CHANNELS, 3, 3)
         node = opset13.relu(opset13.convolution(node, kernel, [1, 1], [1, 1], [1, 1], [1, 1]))
     mean = opset13.reduce_mean(node, opset13.constant(np.array([2, 3])))
-    return ov.Model([opset13.result(opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True))], [given], kind)
+    return ov.Model([opset13.result(opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True))], [parameter], kind)
 
 
 def times_beside(requests: Sequence[Any], num_wholes: int = 0) -> Beside:

@@ -46,8 +46,8 @@ def figures(table: FloatArray) -> Any:
 
 def numbers(table: Any, missing: float = np.nan) -> FloatArray:
     """Return nested lists as an array, with ``missing`` for null. Raises ValueError where rows differ in length."""
-    found = np.array(table, dtype=np.float64)
-    return np.where(np.isnan(found), missing, found)
+    array = np.array(table, dtype=np.float64)
+    return np.where(np.isnan(array), missing, array)
 
 
 def _array(entries: Any, missing: float = np.nan) -> GetPydanticSchema:
@@ -156,11 +156,11 @@ class Contention:
         NaN where nothing was measured, or it is in doubt.
         """
         small = 0.5 * (self.factor["compute"] + self.factor["memory"])
-        found: FloatArray = np.where(np.isnan(self.factor["model"]), small, self.factor["model"])
+        factor: FloatArray = np.where(np.isnan(self.factor["model"]), small, self.factor["model"])
         if self.is_disturbed:
-            found = np.full_like(small, np.nan)
-        np.fill_diagonal(found, 1.0)
-        return found
+            factor = np.full_like(small, np.nan)
+        np.fill_diagonal(factor, 1.0)
+        return factor
 
 
 class ModelProfile(Record):

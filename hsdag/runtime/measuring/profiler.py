@@ -288,15 +288,15 @@ class Profiler:
     def _links(self, devices: Sequence[DeviceSpec]) -> _Group:
         """Return the group of the seconds of every probe beside its ops: on each device, and cut between each two."""
         names = [spec.openvino_name for spec in devices]
-        each = [*((name,) for name in names), *itertools.permutations(names, 2)]
-        probes = [[self._probe(pair, *sizes) for pair in each] for sizes in PROBES]
+        targets = [*((name,) for name in names), *itertools.permutations(names, 2)]
+        probes = [[self._probe(pair, *sizes) for pair in targets] for sizes in PROBES]
 
         def measure() -> FloatArray:
-            found = [
+            probed = [
                 [self._answer(ask(Worker.probe, probe), is_needed=k < FEWEST_SIZES) for probe in row]
                 for k, row in enumerate(probes)
             ]
-            return np.array([[np.nan if one is None else one.rest_s for one in row] for row in found]).T.ravel()
+            return np.array([[np.nan if one is None else one.rest_s for one in row] for row in probed]).T.ravel()
 
         key = {"what": "links", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
         return self._group("transfers", key, measure, _links_differ, tolerance=0.3, floor=FLOOR_S)
@@ -451,14 +451,14 @@ def fit_link(
     """
     from scipy.optimize import nnls  # imported late: it loads slowly
 
-    known = ~np.isnan(extra_s)
-    if known.sum() < FEWEST_SIZES:
+    measured = ~np.isnan(extra_s)
+    if measured.sum() < FEWEST_SIZES:
         return None
     count = np.array(tensors, dtype=np.float64)
-    rows = np.stack([np.ones_like(count), count, count * np.array(tensor_bytes)], axis=1)[known]
+    rows = np.stack([np.ones_like(count), count, count * np.array(tensor_bytes)], axis=1)[measured]
     scale = np.array([1e-6, 1e-6, 1e-12])
-    weights = 1.0 / np.hypot(MODEL_ERROR * extra_s[known], ERROR_S)
-    solution, _ = nnls(rows * scale * weights[:, None], extra_s[known] * weights)
+    weights = 1.0 / np.hypot(MODEL_ERROR * extra_s[measured], ERROR_S)
+    solution, _ = nnls(rows * scale * weights[:, None], extra_s[measured] * weights)
     launch_s, latency_s, per_byte_s = (solution * scale).tolist()
     return launch_s, latency_s, per_byte_s
 
@@ -489,5 +489,5 @@ def _filled(table: FloatArray) -> FloatArray:
 
 def _mean(values: FloatArray, others: FloatArray) -> float:
     """Return the mean of the values that are numbers, else of the others that are, else 0."""
-    known = next((x[~np.isnan(x)] for x in (values, others) if not np.isnan(x).all()), np.zeros(1))
-    return float(known.mean())
+    usable = next((x[~np.isnan(x)] for x in (values, others) if not np.isnan(x).all()), np.zeros(1))
+    return float(usable.mean())

@@ -171,17 +171,17 @@ class CandidateRunner:
 
     def _weighted_s(self, key: str, runs: int, stop_after_s: float) -> list[float]:
         """Return weighted means over the scenarios, which take turns."""
-        found: list[float] = []
+        means_s: list[float] = []
         weights = shares(self.scenarios)
         end_s = time.monotonic() + stop_after_s
         each_s = self.scenario_s.setdefault(key, [[] for _ in self.scenarios])
-        while len(found) < runs and (not found or time.monotonic() < end_s):
+        while len(means_s) < runs and (not means_s or time.monotonic() < end_s):
             requests = [ask(Worker.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
             taken_s = [self.client.call(request, self.limits.run_s)[0] for request in requests]
             for known_s, seconds in zip(each_s, taken_s, strict=True):
                 known_s.append(seconds)
-            found.append(float(weights @ taken_s))
-        return found
+            means_s.append(float(weights @ taken_s))
+        return means_s
 
     def scenario_medians_s(self, key: str, runs: int) -> tuple[float, ...]:
         """Return medians of each scenario over the last ``runs`` weighted means; empty without several scenarios."""

@@ -74,8 +74,8 @@ def race(
             return Raced(best, tuple(tried), is_decided=False)
         names = {named(setting): setting for setting in stage}
         settings = {named(best): best, **{name: {**best, **each} for name, each in names.items()}}
-        found = compare_settings(settings, max(left_s / (len(stages) - number), least_s))
-        winner, of_stage = winner_of(found, named(best), names)
+        comparison = compare_settings(settings, max(left_s / (len(stages) - number), least_s))
+        winner, of_stage = winner_of(comparison, named(best), names)
         tried += of_stage
         best = settings[winner]
     is_decided = len(tried) == sum(map(len, stages)) and all(each.is_decided for each in tried)

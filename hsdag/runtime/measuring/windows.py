@@ -47,9 +47,9 @@ def figures_of(found: Beside) -> FloatArray:
 def factors_of(figures: FloatArray, num_devices: int) -> FloatArray:
     """Return [D, D] the times of each device beside each other one over those alone, at least 1."""
     alone_s, beside_s = figures[:num_devices], figures[num_devices : num_devices * (num_devices + 1)]
-    found: FloatArray = np.maximum(beside_s.reshape(num_devices, num_devices) / alone_s[:, None], 1.0)
-    np.fill_diagonal(found, np.nan)
-    return found
+    factors: FloatArray = np.maximum(beside_s.reshape(num_devices, num_devices) / alone_s[:, None], 1.0)
+    np.fill_diagonal(factors, np.nan)
+    return factors
 
 
 def are_apart(kept: FloatArray, seen: FloatArray, times: float, floor: float = 0.0) -> bool:

@@ -137,8 +137,8 @@ class Worker(CallHandler):
         if candidate.target == "op-by-op":
             limit_s = inference_limit_s or math.inf
             with device_calls():
-                each = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
-                self.references[key] = self.firsts[key] = [array for outputs in each for array in outputs]
+                references = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
+                self.references[key] = self.firsts[key] = [array for outputs in references for array in outputs]
             return Opened(time.perf_counter() - begin_s, 0, ())
         try:
             self.compiled[key], num_parts, devices = self._compiled(candidate, inference_limit_s)
@@ -165,10 +165,10 @@ class Worker(CallHandler):
         names, properties = candidate.target.rpartition(":")[2].split(","), candidate.properties
         used = [spec for name in names for spec in self.specs if spec.openvino_name == name]
         if candidate.copies:
-            known = {spec.openvino_name: spec for spec in used}
+            by_name = {spec.openvino_name: spec for spec in used}
             copies = list[Any]()
             for each, requests in candidate.copies:
-                over = known[each] if isinstance(each, str) else self._compiled(each, limit_s)[0]
+                over = by_name[each] if isinstance(each, str) else self._compiled(each, limit_s)[0]
                 copies.append((over, requests))
             with self._compiling(candidate.target):
                 return compile_copies(self.core, self.model, copies, properties), len(copies), tuple(names)
@@ -197,9 +197,9 @@ class Worker(CallHandler):
         model, graph = self.model, self.graph
         devices = candidate.devices or ()
         if candidate.regions:
-            found = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
-            model, graph = found.model, found.graph
-            devices = tuple(names[d] for d in found.devices)
+            sharded = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
+            model, graph = sharded.model, sharded.graph
+            devices = tuple(names[d] for d in sharded.devices)
         given = devices, candidate.priority, candidate.properties
         with self._compiling(candidate.target), compiling_at_most(self._kernels_s):
             compiled = compile_on(self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=limit_s)
@@ -254,16 +254,16 @@ class Worker(CallHandler):
 
         Two more come first, to warm up.
         """
-        found: list[tuple[float, Timeline]] = []
+        timed: list[tuple[float, Timeline]] = []
         self.open(_TRACED, candidate, inference_limit_s)
         try:
             runner = self.requests[_TRACED]
             for _ in range(runs + 2):
                 runner.seconds(self.courses[0])
-                found.append((runner.request.latency, runner.request.timeline))
+                timed.append((runner.request.latency, runner.request.timeline))
         finally:
             self.close(_TRACED)
-        return sorted(found[2:], key=lambda run: run[0])[(runs - 1) // 2][1]
+        return sorted(timed[2:], key=lambda run: run[0])[(runs - 1) // 2][1]
 
     def difference(self, key: str, reference: str) -> Distance:
         """Return the distance of the outputs of one candidate from those of another on the same inputs.
@@ -296,8 +296,8 @@ class Worker(CallHandler):
 
     def _by_chance(self, key: str, reference: str) -> Distance | None:
         """Return the distance of outputs that depend on random numbers; None if these are not repeatable."""
-        found = [draw.get_attributes() for node in self.model.get_ordered_ops() for draw in draws(node)]
-        if not all(each["global_seed"] or each["op_seed"] for each in found):
+        seeds = [draw.get_attributes() for node in self.model.get_ordered_ops() for draw in draws(node)]
+        if not all(each["global_seed"] or each["op_seed"] for each in seeds):
             return None
         with suppress(ExecutionError):
             self.open(_BY_DEFAULT, Candidate("CPU"))
@@ -317,9 +317,9 @@ class Worker(CallHandler):
         properties, gets its own ``properties``, and runs the same code when it compiles a model.
         """
         core = self._core_of(devices)
-        given = hetero_properties(devices, properties) if target.startswith("HETERO:") else dict(properties or {})
+        options = hetero_properties(devices, properties) if target.startswith("HETERO:") else dict(properties or {})
         with self._compiling(target), device_calls():  # a plugin may have to compile to know
-            chosen = core.query_model(self.model, target, given)
+            chosen = core.query_model(self.model, target, options)
         return [str(chosen.get(name, "")) for name in self.graph.op_names]
 
     def op_times(
@@ -396,12 +396,12 @@ class Worker(CallHandler):
         with self._compiling(",".join(spec.openvino_name for spec in devices)), device_calls():
             compiled = [core.compile_model(model, spec.openvino_name) for spec in devices]
             if kind == "model":
-                found = [self._infer_request(each).stream(self.courses[0]) for each in compiled]
+                requests = [self._infer_request(each).stream(self.courses[0]) for each in compiled]
             else:
-                found = [each.create_infer_request() for each in compiled]
-            for request in found:
+                requests = [each.create_infer_request() for each in compiled]
+            for request in requests:
                 infer_checked(request)
-        return found
+        return requests
 
     @device_calls()
     def compare_outputs(
@@ -519,8 +519,8 @@ def _driver(spec: DeviceSpec, model: ov.Model) -> str | None:
         return str(core.get_property(spec.openvino_name, "NPU_DRIVER_VERSION"))
     if "GPU" not in spec.plugin:
         return None
-    found = DRIVER.search(core.compile_model(model, spec.openvino_name).export_model().read(HEADER_BYTES))
-    return None if found is None else found[1].decode(errors="replace")
+    match = DRIVER.search(core.compile_model(model, spec.openvino_name).export_model().read(HEADER_BYTES))
+    return None if match is None else match[1].decode(errors="replace")
 
 
 def device_memory_bytes(core: Any, name: str) -> float | None:
@@ -570,11 +570,11 @@ def op_times(
     originals = _originals(compiled)
     primitives: list[list[Any]] = []
     for name, mean_s in seconds.items():
-        found = _SUBMODEL.match(name)
-        own = name[found.end() :] if found else name
-        ops = [index[o] for o in originals.get(own, (own,)) if o in index]
+        match = _SUBMODEL.match(name)
+        local_name = name[match.end() :] if match else name
+        ops = [index[o] for o in originals.get(local_name, (local_name,)) if o in index]
         if mean_s > 0 or len(ops) > 1:
-            primitives.append([ops, mean_s, int(found[1]) if found else 0, types[name]])
+            primitives.append([ops, mean_s, int(match[1]) if match else 0, types[name]])
     low, median, high = quartiles_s.tolist()
     return {"primitives": primitives, "latency_s": median, "spread": (high - low) / median, "runs": num_runs}
 
@@ -585,14 +585,14 @@ def _originals(compiled: Any) -> dict[str, list[str]]:
         primitives = compiled.get_runtime_model().get_ordered_ops()
     except RuntimeError:
         return {}
-    found: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for primitive in primitives:
         info = primitive.get_rt_info()
         written = info["originalLayersNames"].astype(str) if "originalLayersNames" in info else ""
-        found[primitive.get_friendly_name()] = [
+        names_of[primitive.get_friendly_name()] = [
             name.strip().partition(COPY_MARK)[0] for name in written.split(",") if name.strip()
         ]
-    return found
+    return names_of
 
 
 def _apart(distance: Distance) -> float:

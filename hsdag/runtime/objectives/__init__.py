@@ -239,5 +239,5 @@ def find_objective(name: str) -> Objective:
         raise OptionError(
             f"unknown objective {name!r}; choose one of {choices}, or a weighted sum such as latency=1,memory=0.5"
         )
-    found: Objective = importlib.import_module(_modules()[name]).OBJECTIVE
-    return found
+    objective: Objective = importlib.import_module(_modules()[name]).OBJECTIVE
+    return objective

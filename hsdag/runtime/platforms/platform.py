@@ -214,8 +214,8 @@ def load_platform(name_or_path: str | Path) -> Platform:
     if isinstance(name_or_path, Path) or name_or_path.endswith(".toml"):
         return platform_from_toml(read_text(Path(name_or_path)), str(name_or_path))
     if name_or_path not in list_platforms():
-        known = choices_for(name_or_path, list_platforms())
-        raise FileFormatError(f"no platform is called {name_or_path!r}{known}, or give the path of a .toml file")
+        choices = choices_for(name_or_path, list_platforms())
+        raise FileFormatError(f"no platform is called {name_or_path!r}{choices}, or give the path of a .toml file")
     file_name = f"{name_or_path}.toml"
     return platform_from_toml(resources.files(__package__).joinpath(file_name).read_text(encoding="utf-8"), file_name)
 

@@ -48,9 +48,9 @@ class Pin:
     def chosen(self, names: Sequence[str]) -> IntArray:
         """Return the indices of the names that match. Raises OptionError where none does."""
         whole = re.compile(self.pattern)
-        found = np.array([v for v, name in enumerate(names) if whole.fullmatch(name)], dtype=np.int64)
-        if len(found):
-            return found
+        matching = np.array([v for v, name in enumerate(names) if whole.fullmatch(name)], dtype=np.int64)
+        if len(matching):
+            return matching
         parts = sum(whole.search(name) is not None for name in names)
         hint = f"; it matches parts of {parts}: write .*{self.pattern}.*" if parts else f"; one op is {names[0]!r}"
         raise OptionError(f"{self}: no op's name matches {self.pattern!r} from end to end{hint}")
@@ -75,7 +75,7 @@ def pinned_devices(
     Raises OptionError for a device that is not there, a pattern that names no op or only floating ops, and an op that
     is pinned to two devices.
     """
-    found = np.full(len(names), NOT_PINNED, dtype=np.int64)
+    pinned = np.full(len(names), NOT_PINNED, dtype=np.int64)
     by: dict[int, Pin] = {}
     for pin in pins:
         if pin.device not in devices:
@@ -90,8 +90,8 @@ def pinned_devices(
         for v in chosen.tolist():
             if by.setdefault(v, pin).device != pin.device:
                 raise OptionError(f"{by[v]} and {pin} contradict each other: both name op {names[v]!r}")
-        found[chosen] = devices.index(pin.device)
-    return found
+        pinned[chosen] = devices.index(pin.device)
+    return pinned
 
 
 def with_pins(problem: Problem, pinned: IntArray) -> Problem:
@@ -134,6 +134,6 @@ def with_pinned_ops(problem: ScheduleProblem, pins: Sequence[Pin]) -> SchedulePr
 
     Raises OptionError as ``pinned_devices`` and ``with_pins`` do.
     """
-    found = with_pins(problem_of(problem), pinned_devices(problem.op_names, pins, problem.device_names)).ops
-    assert isinstance(found, ScheduleProblem)
-    return found
+    ops = with_pins(problem_of(problem), pinned_devices(problem.op_names, pins, problem.device_names)).ops
+    assert isinstance(ops, ScheduleProblem)
+    return ops

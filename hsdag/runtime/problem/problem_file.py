@@ -280,10 +280,10 @@ def _check_acyclic(ops: Sequence[_Op], edges: IntArray) -> None:
         return
     import networkx as nx
 
-    found = nx.find_cycle(nx.DiGraph(edges.tolist()))
-    shown = [repr(ops[v].name) for v in (found[0][0], *(v for _, v in found))]
+    cycle = nx.find_cycle(nx.DiGraph(edges.tolist()))
+    shown = [repr(ops[v].name) for v in (cycle[0][0], *(v for _, v in cycle))]
     names = " -> ".join(shown if len(shown) <= 8 else [*shown[:6], "...", shown[-1]])
-    raise FileFormatError(f"edges[{edges.tolist().index(list(found[0]))}]: the edges form a cycle: {names}")
+    raise FileFormatError(f"edges[{edges.tolist().index(list(cycle[0]))}]: the edges form a cycle: {names}")
 
 
 def _link_tables(links: _Links | None, k: int) -> tuple[FloatArray, FloatArray]:

@@ -234,15 +234,15 @@ class ScheduleProblem:
         n, d = times.shape
         pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
         src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
-        known: dict[str, Any] = {"labels": OpLabels.empty(n), "op_overhead_s": 0.0, "transfer_overhead_s": 0.0}
-        known |= {field: value for field, value in others.items() if value is not None}
+        fields: dict[str, Any] = {"labels": OpLabels.empty(n), "op_overhead_s": 0.0, "transfer_overhead_s": 0.0}
+        fields |= {field: value for field, value in others.items() if value is not None}
         for field, shape in _table_shapes(n, len(src), d).items():
-            if field not in ("slowdown", "power_w") or field in known:
+            if field not in ("slowdown", "power_w") or field in fields:
                 free = FREE if field in ("link_bandwidth_bytes_per_s", "memory_bytes") else 0.0
-                known[field] = _table(known.get(field, free), shape)
+                fields[field] = _table(fields.get(field, free), shape)
         if others.get("edge_bytes") is None:
-            known["edge_bytes"] = known["output_bytes"][src]
-        known["edge_port"] = known["edge_port"].astype(np.int64)
+            fields["edge_bytes"] = fields["output_bytes"][src]
+        fields["edge_port"] = fields["edge_port"].astype(np.int64)
         return ScheduleProblem(
             device_names=tuple(device_names) if device_names is not None else tuple(f"d{i}" for i in range(d)),
             op_names=tuple(op_names) if op_names is not None else tuple(f"op{v}" for v in range(n)),
@@ -250,7 +250,7 @@ class ScheduleProblem:
             edge_src=src,
             edge_dst=dst,
             topological_order=topological_order(n, src, dst) if order is None else order.copy(),
-            **known,
+            **fields,
         )
 
     @staticmethod
@@ -309,5 +309,5 @@ def excess_of(slowdown: FloatArray | None, num_devices: int) -> FloatArray:
 
 def _table(values: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     """Return a new table: filled with a single number, or a copy of the table."""
-    given = np.asarray(values, dtype=np.float64)
-    return np.full(shape, float(given)) if given.ndim == 0 else given.copy()
+    array = np.asarray(values, dtype=np.float64)
+    return np.full(shape, float(array)) if array.ndim == 0 else array.copy()

@@ -224,10 +224,10 @@ def _land(m: Machine, result: int, to: int, end_s: float) -> None:
         if m.edges[k].result != result or away == m.ops[v].device or (to >= 0 and away != to):
             continue
         if m.run[0].keep:
-            known = False
+            is_noted = False
             for row in range(begin, m.run[0].num_records):
-                known = known or m.records[row].to == away
-            if not known:
+                is_noted = is_noted or m.records[row].to == away
+            if not is_noted:
                 note_transfer(m, k, away, m.run[0].now_s, end_s)
         _arrive(m, m.edges[k].consumer, end_s)
 

@@ -55,16 +55,16 @@ def run_sequential(m: Machine) -> float:
 def _bring(m: Machine, v: int, result: int, now_s: float) -> float:
     """Send a result of v to all other devices that read it; return the time when that is over."""
     home = m.ops[v].device
-    slowest_s, found = 0.0, False
+    slowest_s, crosses = 0.0, False
     for d in range(len(m.devices)):
         m.devices[d].stamp = -1
     for k in range(result, m.ops[v + 1].first):
         away = m.ops[m.edges[k].consumer].device
         if m.edges[k].result == result and away != home and m.devices[away].stamp < 0:
             m.devices[away].stamp = k
-            found = True
+            crosses = True
             slowest_s = max(slowest_s, link_s(m, k, home, away))
-    if not found:
+    if not crosses:
         return now_s
     together = m.run[0].links == EGRESS
     for away in range(len(m.devices)):

@@ -185,8 +185,8 @@ def mode_and_priority(semantics: Semantics, priority: ArrayLike | None, num_ops:
 
     Raises OptionError for PRIORITY without ranks, or if they are not [N] or not numbers.
     """
-    given = None if priority is None else np.asarray(priority, dtype=np.float64)
-    if given is not None and (given.shape != (num_ops,) or np.isnan(given).any()):
+    ranks = None if priority is None else np.asarray(priority, dtype=np.float64)
+    if ranks is not None and (ranks.shape != (num_ops,) or np.isnan(ranks).any()):
         raise OptionError(f"priorities must be {num_ops} numbers, one for each op")
     order = semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
     if order is Order.PRIORITY and priority is None:
@@ -194,7 +194,7 @@ def mode_and_priority(semantics: Semantics, priority: ArrayLike | None, num_ops:
     if semantics.execution is Execution.SEQUENTIAL:
         return SEQUENTIAL, None
     if order is Order.PRIORITY:
-        return BY_RANK, given
+        return BY_RANK, ranks
     if order is Order.RANDOM:
         return BY_RANK, np.random.default_rng(semantics.seed).permutation(num_ops).astype(np.float64)
     return {Order.FIFO: BY_ARRIVAL, Order.DEPTH_FIRST: BY_LATEST_ARRIVAL, Order.CRITICAL_PATH: BY_PATH}[order], None

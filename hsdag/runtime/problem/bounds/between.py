@@ -47,8 +47,8 @@ def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) ->
     own = problem.time_s, problem.busy_s, problem.overhead_s
     sides = (_side(problem.inputs), _side(problem.outputs))
     steps = problem.num_ops * len(problem.inputs.indices)
-    found: FloatArray = run(_all_pairs, steps, *sides, own, prices, with_loads)
-    return found
+    between_s: FloatArray = run(_all_pairs, steps, *sides, own, prices, with_loads)
+    return between_s
 
 
 def _side(neighbours: Neighbours) -> Side:

@@ -41,9 +41,9 @@ def lower_bound(
 ) -> Bound:
     """Return a value of an objective that no plan is below, for any order and links, and what proves it."""
     problem.check(objective)
-    found = [_bound(quantity, problem, execution, pairs_effort) for quantity in objective.quantities]
-    arguments = dict.fromkeys(bound.argument for bound in found)
-    return Bound(float(objective.value(*(np.array(bound.value) for bound in found))), ", and ".join(arguments))
+    bounds = [_bound(quantity, problem, execution, pairs_effort) for quantity in objective.quantities]
+    arguments = dict.fromkeys(bound.argument for bound in bounds)
+    return Bound(float(objective.value(*(np.array(bound.value) for bound in bounds))), ", and ".join(arguments))
 
 
 def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution, pairs_effort: float) -> Bound:
@@ -71,9 +71,9 @@ def makespan_bound(problem: ScheduleProblem, pairs_effort: float = PAIRS_EFFORT)
         return longest  # one device takes no longer, as for a chain with one best device
     load_s, prices = shared_load(problem)
     # the last op of a device delays nothing by its overhead
-    found = largest(Bound(load_s - problem.op_overhead_s, LOAD), longest)
+    best = largest(Bound(load_s - problem.op_overhead_s, LOAD), longest)
     if problem.num_devices == 1:
-        return found
+        return best
     relaxed = Relaxation.of(problem)
     prices = relaxed.cheapest(prices)
     if relaxed.num_ops * relaxed.inputs.sent_s.size > pairs_effort:
@@ -81,8 +81,8 @@ def makespan_bound(problem: ScheduleProblem, pairs_effort: float = PAIRS_EFFORT)
     else:
         between_s = between_all(relaxed, prices, with_loads=relaxed.num_ops**3 <= LOADS_EFFORT)
         head_s, tail_s = np.maximum(between_s[0], 0.0), np.maximum(between_s[:, -1], 0.0)
-    found = _larger(found, float((head_s + relaxed.time_s.min(axis=1) + tail_s).max()), PATHS)
-    return _larger(found, largest_refuted_s(relaxed, head_s, tail_s, prices, found.value), WINDOWS)
+    best = _larger(best, float((head_s + relaxed.time_s.min(axis=1) + tail_s).max()), PATHS)
+    return _larger(best, largest_refuted_s(relaxed, head_s, tail_s, prices, best.value), WINDOWS)
 
 
 def _larger(found: Bound, value_s: float, argument: str) -> Bound:
@@ -147,8 +147,8 @@ def largest_refuted_s(
 
 def _moments(values_s: FloatArray, count: int) -> FloatArray:
     """Return [W] at most ``count`` of the values, spread evenly by rank, with the least and the largest."""
-    found = np.unique(values_s)
-    return found[np.unique(np.linspace(0, len(found) - 1, count).astype(np.int64))]
+    moments = np.unique(values_s)
+    return moments[np.unique(np.linspace(0, len(moments) - 1, count).astype(np.int64))]
 
 
 @bare
