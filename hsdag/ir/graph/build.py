@@ -34,17 +34,17 @@ def read_graph(
     return graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic).clone())
 
 
-def twins_of(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
+def corresponding_nodes(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
     """Return [N] the nodes in OpenVINO's clone of a model that correspond to its ops, in topological order.
 
     The clone has one more constant for every Pad that comes without its optional value.
     """
     computing = [[n for n in both.get_ordered_ops() if n.get_type_name() != "Constant"] for both in (model, clone)]
-    twins = {node.get_name(): twin for node, twin in zip(*computing, strict=True)}
-    for node, twin in zip(*computing, strict=True):
-        for value, copy in zip(node.input_values(), twin.input_values(), strict=False):
-            twins[value.get_node().get_name()] = copy.get_node()
-    return [twins[node.get_name()] for node in model.get_ordered_ops()]
+    counterparts = {node.get_name(): counterpart for node, counterpart in zip(*computing, strict=True)}
+    for node, counterpart in zip(*computing, strict=True):
+        for value, copy in zip(node.input_values(), counterpart.input_values(), strict=False):
+            counterparts[value.get_node().get_name()] = copy.get_node()
+    return [counterparts[node.get_name()] for node in model.get_ordered_ops()]
 
 
 def name_uniquely(model: ov.Model) -> None:

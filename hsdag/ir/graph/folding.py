@@ -12,7 +12,7 @@ import openvino as ov
 from openvino import opset13
 from openvino.passes import ConstantFolding, Manager
 
-from hsdag.ir.graph.build import twins_of
+from hsdag.ir.graph.build import corresponding_nodes
 from hsdag.ir.graph.colocation import kept_compressed, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
@@ -25,7 +25,7 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
     ops are returned too, but are no longer part of the clone.
     """
     clone = model.clone()
-    nodes = twins_of(model, clone)
+    nodes = corresponding_nodes(model, clone)
     for v, node in enumerate(nodes):
         node.set_friendly_name(str(v))
         for added in node.input_values()[len(graph.predecessors.of(v)) :]:

@@ -11,7 +11,7 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.errors import ModelError, last_line
-from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, read_graph, sizes_of, twins_of
+from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, corresponding_nodes, read_graph, sizes_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.ir.graph.flops import op_flops
 from hsdag.ir.graph.reader import Shapes, input_name, load_model
@@ -59,7 +59,7 @@ class _Sizing:
     def __init__(self, graph: ComputationGraph, model: ov.Model) -> None:
         clone = model.clone()
         self._graph = graph
-        self._nodes = twins_of(model, clone)
+        self._nodes = corresponding_nodes(model, clone)
         self._inputs = {input_name(port): port.get_node() for port in clone.inputs}
         variables = list(enumerate(graph.variables))
         self._reads = {name: v for v, name in variables if graph.op_types[v] == "ReadValue"}

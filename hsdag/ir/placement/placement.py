@@ -310,13 +310,13 @@ class Placement(Record):
         reads it, and inputs without a fixed shape have the shape that the placement was made with (``prepare``).
         Raises PlacementError when the model is another one or its ops and the map disagree.
         """
-        from hsdag.ir.graph.build import twins_of
+        from hsdag.ir.graph.build import corresponding_nodes
         from hsdag.ir.placement.prepared import prepare
 
         fixed, devices = self._openvino_devices(model)
         device_of = {node.get_name(): name for node, name in zip(fixed.get_ordered_ops(), devices, strict=True)}
-        for node, twin in zip(model.get_ordered_ops(), twins_of(model, fixed), strict=True):
-            node.get_rt_info()["affinity"] = device_of[twin.get_name()]
+        for node, counterpart in zip(model.get_ordered_ops(), corresponding_nodes(model, fixed), strict=True):
+            node.get_rt_info()["affinity"] = device_of[counterpart.get_name()]
         return prepare(fixed).place(devices, self.devices)
 
     def compile(

@@ -23,7 +23,7 @@ from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph.build import graph_of, twins_of
+from hsdag.ir.graph.build import corresponding_nodes, graph_of
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
 from hsdag.ir.graph.folding import copied_constants, folded_clone, op_of_clone
@@ -71,10 +71,10 @@ class PreparedModel:
     def _with_state_apart(self) -> ov.Model:
         """Return a copy in which every device computes the ops between inputs and layers for itself."""
         model = self.model.clone()
-        twins = list(zip(twins_of(self.model, model), self.op.tolist(), strict=True))
+        pairs = list(zip(corresponding_nodes(self.model, model), self.op.tolist(), strict=True))
         known = known_ops(self.graph)
         repeated = repeated_ops(self.graph, known)
-        _repeat(model, *({node.get_name() for node, v in twins if which[v]} for which in (repeated, known)))
+        _repeat(model, *({node.get_name() for node, v in pairs if which[v]} for which in (repeated, known)))
         _check_state(model)
         return model
 
