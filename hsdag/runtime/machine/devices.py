@@ -65,7 +65,7 @@ class DeviceSet:
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def wholes(self) -> tuple[str, ...]:
+    def whole_devices(self) -> tuple[str, ...]:
         """Return the names of rivals of which placed devices are partitions."""
         placed = {spec.name for spec in self.placed}
         return tuple(spec.name for spec in self.rivals if self.defaults.get(spec.name, spec.name) not in placed)
@@ -215,8 +215,8 @@ def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequenc
     if len({spec.name for spec in specs}) < len(specs):
         raise DeviceError(f"a device occurs twice in {devices!r}: without a number, a name means number 0")
     names = {spec.name for spec in specs}
-    wholes = dict.fromkeys(spec.plugin for spec in specs if spec.is_added and spec.plugin not in names)
-    return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in wholes))
+    whole_devices = dict.fromkeys(spec.plugin for spec in specs if spec.is_added and spec.plugin not in names)
+    return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in whole_devices))
 
 
 @loads_plugins

@@ -173,12 +173,12 @@ Distance: TypeAlias = dict[str, float | None]
 class Beside:
     """Seconds of an inference of each device alone [D], and while the device of the column is busy too [D, D].
 
-    The diagonal is 0. ``wholes_s`` are those of further devices, alone.
+    The diagonal is 0. ``whole_devices_s`` are those of further devices, alone.
     """
 
     alone_s: tuple[float, ...]
     beside_s: tuple[tuple[float, ...], ...]
-    wholes_s: tuple[float, ...] = ()
+    whole_devices_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

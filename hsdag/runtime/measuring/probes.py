@@ -119,12 +119,12 @@ def probe_model(kind: str) -> ov.Model:
     return ov.Model([opset13.result(opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True))], [parameter], kind)
 
 
-def times_beside(requests: Sequence[Any], num_wholes: int = 0) -> Beside:
+def times_beside(requests: Sequence[Any], num_whole_devices: int = 0) -> Beside:
     """Measure one window: seconds of an inference of each request alone, then of each pair side by side.
 
-    The last ``num_wholes`` run alone only.
+    The last ``num_whole_devices`` run alone only.
     """
-    num = len(requests) - num_wholes
+    num = len(requests) - num_whole_devices
     beside_s = np.zeros((num, num))
     with device_calls():
         alone_s = [stretch([request])[0] for request in requests]

@@ -128,18 +128,18 @@ class Profiler:
         carriers: IntArray,
         *,
         side_by_side: bool = False,
-        wholes: Sequence[DeviceSpec] = (),
+        whole_devices: Sequence[DeviceSpec] = (),
     ) -> ModelProfile:
         """Measure times on all devices and links between them; with ``side_by_side`` also mutual slow-downs.
 
-        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can. ``wholes``
-        are devices that consist of all of these; slow-downs must agree with their speed. Raises DeviceError when a
+        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can.
+        ``whole_devices`` consist of all of these; slow-downs must agree with their speed. Raises DeviceError when a
         device cannot be profiled.
         """
         times = tuple(self._device(devices, carriers[:, d], d) for d in range(len(devices)))
         with_syncs = side_by_side and not any(spec.plugin.islower() for spec in devices)  # torch copies by streams
         links, syncs = self._links(devices), self._syncs(devices) if with_syncs else None
-        beside = self._beside(devices, times, wholes) if side_by_side and len(devices) > 1 else None
+        beside = self._beside(devices, times, whole_devices) if side_by_side and len(devices) > 1 else None
         groups = [each for each in (links, syncs, beside) if each is not None]
         self._step("profiling transfers" + " and devices side by side" * bool(beside))
         settle([each.series for each in groups], self.effort.most_windows, lambda: self._left_s < 0, self.on_note)
@@ -345,19 +345,19 @@ class Profiler:
         return self._group("syncs", key, measure, _links_differ, tolerance=0.3, floor=FLOOR_S)
 
     def _beside(
-        self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile], wholes: Sequence[DeviceSpec]
+        self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile], whole_devices: Sequence[DeviceSpec]
     ) -> _Group:
         """Return the group of slow-downs of two devices on small models, and on a model that is not too slow."""
         num, rest = len(devices), len(devices) * (len(devices) + 1)
         slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
-        takes_s = sum(t.compile_s for t in times) + AGREEING * (rest + len(wholes)) * slowest_s
+        takes_s = sum(t.compile_s for t in times) + AGREEING * (rest + len(whole_devices)) * slowest_s
         kinds = KINDS if takes_s <= self._left_s else tuple(kind for kind in KINDS if kind != "model")
 
         def measure() -> FloatArray:
-            found = np.full((len(KINDS), rest + len(wholes)), np.nan)
+            found = np.full((len(KINDS), rest + len(whole_devices)), np.nan)
             for row, kind in zip(found, KINDS, strict=True):
-                if kind in kinds and (one := self._answer(self._asked(devices, kind, wholes))) is not None:
-                    row[: rest + len(one.wholes_s)] = figures_of(one)
+                if kind in kinds and (one := self._answer(self._asked(devices, kind, whole_devices))) is not None:
+                    row[: rest + len(one.whole_devices_s)] = figures_of(one)
             return found.ravel()
 
         def tables(least: FloatArray) -> FloatArray:
@@ -375,8 +375,10 @@ class Profiler:
         key = {"what": "side by side", "model": self.digest, "devices": [identity(spec) for spec in devices]}
         return self._group(SIDE_BY_SIDE, key, measure, differ, tables, tolerance=0.15, contradicts=contradicts)
 
-    def _asked(self, devices: Sequence[DeviceSpec], kind: str, wholes: Sequence[DeviceSpec]) -> Call[Beside | None]:
-        return ask(Worker.contention, tuple(devices), kind, tuple(wholes) if kind == "model" else ())
+    def _asked(
+        self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec]
+    ) -> Call[Beside | None]:
+        return ask(Worker.contention, tuple(devices), kind, tuple(whole_devices) if kind == "model" else ())
 
     def _contention(self, devices: Sequence[DeviceSpec], group: _Group, found: FloatArray) -> Contention:
         """Return the slow-downs, after telling the user which are unknown."""

@@ -41,7 +41,7 @@ def agreed(windows: FloatArray, tolerance: float, floor: float = 0.0) -> BoolArr
 
 def figures_of(found: Beside) -> FloatArray:
     """Return the seconds of a window as figures [D + D D + W]: alone, beside each other, and of whole devices."""
-    return np.concatenate([found.alone_s, np.ravel(found.beside_s), found.wholes_s])
+    return np.concatenate([found.alone_s, np.ravel(found.beside_s), found.whole_devices_s])
 
 
 def factors_of(figures: FloatArray, num_devices: int) -> FloatArray:

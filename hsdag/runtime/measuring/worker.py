@@ -376,18 +376,20 @@ class Worker(CallHandler):
         with self._compiling(",".join(what.devices)), device_calls():
             return sync_s(self._core_of(devices), devices, what)
 
-    def contention(self, devices: Sequence[DeviceSpec], kind: str, wholes: Sequence[DeviceSpec] = ()) -> Beside | None:
-        """Measure one window of devices alone and side by side, and of ``wholes`` alone.
+    def contention(
+        self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec] = ()
+    ) -> Beside | None:
+        """Measure one window of devices alone and side by side, and of ``whole_devices`` alone.
 
         ``kind`` is "compute" or "memory", small models bound by either, or "model"; None for a model that keeps state,
         which may take longer every time. Compiled models are kept until ``forget_probes``.
         """
         if kind == "model" and self.model.get_variables():
             return None
-        key = kind, tuple(spec.openvino_name for spec in (*devices, *wholes))
+        key = kind, tuple(spec.openvino_name for spec in (*devices, *whole_devices))
         if key not in self._probes:
-            self._probes[key] = self._requests_beside((*devices, *wholes), kind)
-        return times_beside(self._probes[key], len(wholes))
+            self._probes[key] = self._requests_beside((*devices, *whole_devices), kind)
+        return times_beside(self._probes[key], len(whole_devices))
 
     def _requests_beside(self, devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
         """Return requests of the model, or of a small one, on each device, which have run once."""
