@@ -12,7 +12,7 @@ import numpy as np
 
 from hsdag.drawing import in_bytes
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.placement.placement import Placement
 from hsdag.placing.session import Session
@@ -71,7 +71,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
         return None
     units = session.of_units(problem, [names[device] for device in chosen])
     device = np.array([index[name] for name in chosen])
-    taken = held_bytes(session.graph, device, session.widens)
+    taken = resident_weight_bytes(session.graph, device, session.widens)
     if units is not None and problem.costs is not None:
         taken = np.maximum(taken, MemoryCheck(problem.costs, problem.semantics).peak_bytes(units))
     for name, size in zip(problem.devices, taken.tolist(), strict=True):

@@ -194,7 +194,7 @@ def widened(graph: ComputationGraph) -> ComputationGraph:
     return replace(graph, weight_bytes=graph.weight_bytes * np.where(half_constants(graph), 2, 1))
 
 
-def held_bytes(graph: ComputationGraph, device: IntArray, widens: BoolArray) -> FloatArray:
+def resident_weight_bytes(graph: ComputationGraph, device: IntArray, widens: BoolArray) -> FloatArray:
     """Return [D] the bytes of weights on each device under a placement [N].
 
     Weights of a floating op count on every device that reads it. ``widens`` [D] says which devices hold half-precision

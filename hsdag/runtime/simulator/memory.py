@@ -21,7 +21,7 @@ class MemoryPeaks(NamedTuple):
     weight_bytes: FloatArray  # [N]
     output_bytes: FloatArray  # [N]
     peak_bytes: FloatArray  # [D] the result
-    held_bytes: FloatArray  # [D] at the moment that is looked at
+    resident_bytes: FloatArray  # [D] at the current moment
     changes: Records  # [2 N + 2 E] ENTRY, a heap of what is allocated and freed
 
 
@@ -43,7 +43,7 @@ def find_peaks(m: Machine, peaks: MemoryPeaks) -> None:
     size = _allocate_results(m, peaks, ZERO)
     size = _allocate_copies(m, peaks, size)
     for d in range(len(m.devices)):
-        peaks.held_bytes[d] = 0.0
+        peaks.resident_bytes[d] = 0.0
         peaks.peak_bytes[d] = 0.0
     while size > 0:
         now_s = peaks.changes[0].value
@@ -53,9 +53,9 @@ def find_peaks(m: Machine, peaks: MemoryPeaks) -> None:
             item = what >> 1
             home = m.ops[item].device if item < len(m.order) else m.records[item - len(m.order)].to
             bytes_ = peaks.output_bytes[item] if item < len(m.order) else m.records[item - len(m.order)].size_bytes
-            peaks.held_bytes[home] += -bytes_ if what & 1 else bytes_
+            peaks.resident_bytes[home] += -bytes_ if what & 1 else bytes_
         for d in range(len(m.devices)):
-            peaks.peak_bytes[d] = max(peaks.peak_bytes[d], peaks.held_bytes[d])
+            peaks.peak_bytes[d] = max(peaks.peak_bytes[d], peaks.resident_bytes[d])
     for v in range(len(m.order)):
         peaks.peak_bytes[m.ops[v].device] += peaks.weight_bytes[v]
 
