@@ -31,7 +31,15 @@ R = TypeVar("R")
 
 
 class HsdagError(Exception):
-    """Base of every error that a user can cause and put right. Its message is one line, even if it quotes several."""
+    """Base of every error that a user can cause and put right. Its message is one line, even if it quotes several.
+
+    >>> import hsdag
+    >>> try:
+    ...     hsdag.Placement.load("missing.json")
+    ... except hsdag.HsdagError as error:
+    ...     print(error)
+    no such file: missing.json
+    """
 
     def __str__(self) -> str:
         return " ".join(super().__str__().splitlines())

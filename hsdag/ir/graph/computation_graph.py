@@ -211,8 +211,8 @@ def from_networkx(graph: Any, name: str = "graph") -> ComputationGraph:
 
     Raises ValueError for a graph that has a cycle or is not directed, and for two nodes of one name.
 
-    >>> import networkx
-    >>> graph = from_networkx(networkx.DiGraph([("a", "b"), ("b", "c")]))
+    >>> import hsdag, networkx
+    >>> graph = hsdag.from_networkx(networkx.DiGraph([("a", "b"), ("b", "c")]))
     >>> graph.op_names, graph.num_edges
     (('a', 'b', 'c'), 2)
     """

@@ -136,14 +136,6 @@ class Placement(Record):
 
     Raises FileFormatError (``load``) or a pydantic error when an affinity names a device that ``devices`` does not
     list.
-
-    >>> placement = Placement.from_json('''{
-    ...     "format": "hsdag-placement", "version": 2, "method": "single:CPU", "seed": 0,
-    ...     "model": {"name": "net", "fingerprint": "sha256:%s"}, "objective": "latency", "executor": "hetero",
-    ...     "devices": [{"name": "CPU", "plugin": "CPU"}], "affinity": {"Parameter:0": "CPU", "Result:0": "CPU"}
-    ... }''' % ("0" * 64))
-    >>> placement.used_devices
-    ('CPU',)
     """
 
     format: Literal["hsdag-placement"] = FORMAT_NAME
@@ -213,7 +205,17 @@ class Placement(Record):
 
     @staticmethod
     def from_json(text: str, origin: str = "placement") -> Placement:
-        """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
+        """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document.
+
+        >>> import hsdag
+        >>> placement = hsdag.Placement.from_json('''{
+        ...     "format": "hsdag-placement", "version": 2, "method": "single:CPU", "seed": 0, "executor": "hetero",
+        ...     "objective": "latency", "model": {"name": "net", "fingerprint": "sha256:%s"},
+        ...     "devices": [{"name": "CPU", "plugin": "CPU"}], "affinity": {"Parameter:0": "CPU", "Result:0": "CPU"}
+        ... }''' % ("0" * 64))
+        >>> placement.used_devices
+        ('CPU',)
+        """
         return parse_record(Placement, text, origin, (1, FORMAT_VERSION, SPREAD_VERSION))
 
     def save(self, path: str | Path) -> None:
