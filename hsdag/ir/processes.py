@@ -179,7 +179,7 @@ class WorkerClient(Closing):
     A worker that dies, misses a limit, or takes more than ``memory_bytes`` is killed with all its children; the call
     raises CandidateFailed and the next one starts a new worker. Use it as a context manager.
 
-    Args:
+    Attributes:
         setup: The first request to each worker process.
         command: The command that starts it.
         usable_bytes: Returns the free memory when a worker starts; it may take MEMORY_SHARE of it.

@@ -71,7 +71,7 @@ def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
 class CandidateRunner:
     """A client that compiles and runs candidates in a worker process, and opens them again after the worker was lost.
 
-    Args:
+    Attributes:
         scenarios: The scenarios that the worker measures, if it does not measure a single inference.
         requests: Number of requests in flight for periods; None for as many as the device asks for.
         period_s: Seconds after which a period is not measured further.
