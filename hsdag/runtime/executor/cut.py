@@ -154,8 +154,8 @@ class Instances:
     device: IntArray  # [I]
     edge_src: IntArray  # [J] instance
     edge_dst: IntArray  # [J] instance, ascending
-    home: IntArray  # [I] a number shared by instances that must stay in one part
-    atom: IntArray  # [I] a number that instances share which stay in one part
+    home: IntArray  # [N]
+    atom: IntArray  # [I] a number shared by instances that must stay in one part
 
     @cached_property
     def read_from(self) -> IntArray:
