@@ -1,4 +1,4 @@
-"""The one exception tree of hsdag, and what refuses wrong names and arguments.
+"""The exception tree of hsdag, and checks of names and arguments.
 
 HsdagError                      every mistake a user can make; one line, exit code 2 at the command line
 ├── ModelError                  a model that cannot be read, or has no fixed shapes
@@ -10,7 +10,7 @@ HsdagError                      every mistake a user can make; one line, exit co
 ├── SearchError                 a search that cannot start, go on or be resumed
 └── ExecutionError              an inference that failed, was cancelled or took too long; names the op and its device
 
-Defects of ours are ordinary Python exceptions and end with exit code 1.
+Defects of hsdag are ordinary Python exceptions and end with exit code 1.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def limit_memory(size_bytes: int) -> int:
 
 @contextmanager
 def deadline(seconds: int) -> Iterator[None]:
-    """End this process if the body takes more than so many seconds, even where it hangs in a library."""
+    """End this process if the body takes more than ``seconds``, even where it hangs in a library."""
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         yield

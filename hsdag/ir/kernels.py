@@ -174,7 +174,7 @@ def compiling(*, is_short: bool = False) -> Iterator[None]:
 
 @contextmanager
 def compiling_at_most(seconds: float) -> Iterator[None]:
-    """Let ``run`` and ``run_few`` compile kernels for so many seconds in all, and interpret the others.
+    """Let ``run`` and ``run_few`` compile kernels for ``seconds`` in all, and interpret the others.
 
     Within another limit, the smaller one holds. Compiled code is cached, so the next process has more time for the
     rest.
@@ -216,7 +216,7 @@ def _in_time(function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
 
 
 def is_interpreted(steps: float) -> bool:
-    """Return whether ``run`` interprets a kernel that has taken so many steps."""
+    """Return whether ``run`` interprets a kernel that has taken this number of steps."""
     return steps <= float(os.environ.get(INTERPRETED_VARIABLE, INTERPRETED_STEPS))
 
 

@@ -38,7 +38,7 @@ COMPILING_LIMIT_S = 1800.0
 """Seconds for which a busy worker may compile beyond the limit of its call: GPUs may take minutes the first time."""
 
 TOLD_AFTER_S = 5.0
-"""Tell the user after so many seconds of compilation."""
+"""Tell the user after this number of seconds of compilation."""
 
 BUSY = 0.02
 """Seconds of processor time per second, at or below which a process does not count as computing."""

@@ -69,13 +69,13 @@ class Copy:
         return (self.num_busy + 1) * self.period_s
 
     def num_ended_before(self, seconds: float) -> float:
-        """Return the number of further inferences that it would end within so many seconds."""
+        """Return the number of further inferences that it would end within ``seconds``."""
         if self.period_s == 0.0:
             return 0.0
         return max(math.ceil(seconds / self.period_s) - 1 - self.num_busy, 0)
 
     def learn(self, seconds: float, num_busy: int) -> None:
-        """Update the period with an inference that took so many seconds while ``num_busy`` ran, itself among them."""
+        """Update the period with an inference that took ``seconds`` while ``num_busy`` ran, itself among them."""
         latest_s = seconds / num_busy
         self.period_s += (LATEST_SHARE if self.period_s else 1.0) * (latest_s - self.period_s)
 

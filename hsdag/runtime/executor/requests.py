@@ -101,7 +101,7 @@ class WorkConservingRequest(Request):
             self._run.wait()
 
     def wait_for(self, timeout_ms: int) -> bool:
-        """Wait so many milliseconds, and return whether it has ended. Raises ExecutionError when it failed."""
+        """Wait up to ``timeout_ms``, and return whether it has ended. Raises ExecutionError when it failed."""
         return self._run is None or self._run.wait(timeout_ms / 1e3)
 
     def cancel(self) -> None:

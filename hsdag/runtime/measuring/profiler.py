@@ -54,7 +54,7 @@ LEAST_CALL_LIMIT_S = 60.0
 """Least seconds that a device may take to profile, if the whole budget is less, before it counts as hanging."""
 
 AGAIN = 8
-"""Compile a model again without performance counters if that takes at most one part in so many of the time."""
+"""Compile a model again without performance counters if compiling takes at most 1 / AGAIN of the time."""
 
 FIGURES = ("spread", "runs", "resident_bytes", "memory_bytes", "compile_s", "first_s", "device_bytes")
 """Figures of a device and a model that are taken from the worker's answer; torch devices lack the last two."""

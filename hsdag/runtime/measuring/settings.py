@@ -22,7 +22,7 @@ OPEN = 1.05
 """Speed relative to the best so far: a setting that could be faster than this, and was not preferred, is undecided."""
 
 CompareSettings = Callable[[Mapping[str, Setting], float], Comparison]
-"""Function that measures settings by name, the incumbent first, within so many seconds."""
+"""Function that measures settings by name, the incumbent first, within a number of seconds."""
 
 
 @dataclass(frozen=True)
