@@ -15,7 +15,7 @@ from openvino import opset13
 
 
 def numpy_type(kind: ov.Type) -> np.dtype[Any]:
-    """Return the NumPy type for elements of ``kind``: f32 for bf16 and smaller real types, bytes for packed integers.
+    """Return the NumPy type for elements of ``kind``: f32 for bf16 and smaller real types, 8 bits for packed integers.
 
     Raises ValueError for the dynamic type, which has no values.
     """

@@ -29,7 +29,7 @@ PROC, SYS = Path("/proc"), Path("/sys")
 """Folders in which Linux describes processes and the machine; other systems have none."""
 
 HIGHEST_SCORE = 1000
-"""Highest badness score on Linux: the process with the highest score is killed first when memory runs out."""
+"""Highest oom_score_adj on Linux: the process with the highest score is killed first when memory runs out."""
 
 HANDLE = "HSDAG_CONNECTION"
 """Environment variable with the handle that connects a process on Windows to the process that started it."""

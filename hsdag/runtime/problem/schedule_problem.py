@@ -65,7 +65,7 @@ class ScheduleProblem:
     ``time_s`` is NaN where a device does not support an op. Diagonals of the link tables are ignored except under
     HETERO, where they are the cost of a tensor between two submodels on one device; an infinite bandwidth means a link
     that costs its latency alone. ``launch_s`` is the cost of starting each subgraph in sequential execution.
-    ``slowdown[a, b]`` is by how many times an op on device a takes longer while device b runs one too; the factors of
+    ``slowdown[a, b]`` is the factor by which an op on device a takes longer while device b runs one too; the factors of
     several devices add up, less 1 each. It is None where devices do not slow each other down, and its diagonal is
     ignored. ``topological_order`` is the order of sequential execution. ``source`` says where the figures come from,
     ``model`` which model they are of, if known, and ``devices`` which OpenVINO devices the names stand for, or nothing.

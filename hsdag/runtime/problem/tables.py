@@ -32,8 +32,8 @@ OP_FEATURES = (
     "longest path through it, as a share of the longest path",
     "longest way to the end without transfers, as a share of the longest path",
 )
-"""Features of ops. The first five are DOPPLER's (App. E.1). Times are in mean ops; counts and the spread are
-logarithms.
+"""Features of ops; the first five are DOPPLER's (App. E.1). All but the shares are logarithms, of times in units of the
+mean op's, of counts, and of the spread.
 """
 WAY_TO_END, PATH_THROUGH, STATIC_WAY = 9, 11, 12
 
