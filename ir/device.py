@@ -1,4 +1,4 @@
-"""DeviceSpec: a device of OpenVINO's, or a further one over an existing plugin with properties of its own."""
+"""Devices by name: OpenVINO's own, and further ones that register an OpenVINO plugin again with other properties."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ R = TypeVar("R")
 
 
 def loads_plugins(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function in a thread of its own, for functions after which plugins stay loaded.
+    """Run a function in a new thread, for functions after which OpenVINO plugins stay loaded.
 
-    On Linux, a CPU plugin gives the thread that loads it an alternate signal stack. When the plugin is unloaded it
-    frees that stack, and puts the thread's former one back only if its own is still in use (2026.4.1). Where the
-    plugins of two cores, or of two devices of one core, are unloaded in any order but the reverse, the thread is left
-    with a stack that has been freed, and the next Ctrl-C ends the process with a segmentation fault. A thread that
-    ends once the plugins are loaded takes its signal stack with it.
+    On Linux, a CPU plugin gives the thread that loads it an alternate signal stack. When the plugin is unloaded, it
+    frees that stack, and restores the thread's former one only if its own is still in use (2026.4.1). If the plugins of
+    two cores, or of two devices of one core, are unloaded in any order but the reverse, the thread is left with a freed
+    stack, and the next Ctrl-C ends the process with a segmentation fault. A thread that ends once the plugins are
+    loaded takes its signal stack with it.
     """
 
     @wraps(function)
@@ -42,13 +42,15 @@ PLUGIN_LIBRARIES = {
     "GPU": "openvino_intel_gpu_plugin",
     "NPU": "openvino_intel_npu_plugin",
 }
-"""Plugins over which devices can be added."""
+"""Library of each plugin over which devices can be added."""
 
 ADDED_DEFAULTS: dict[str, dict[str, str]] = {
     "CPU": {"ENABLE_CPU_PINNING": "NO", "EXCLUSIVE_ASYNC_REQUESTS": "NO"},
 }
-"""Properties without which two CPU devices are not independent: pinned ones share core 0, and with exclusive
-asynchronous requests the CPU plugin ignores its number of threads as soon as HETERO makes two submodels."""
+"""Properties that an added device gets unless its own say otherwise. Without them two CPU devices are not independent:
+pinned ones share core 0, and with exclusive asynchronous requests the CPU plugin ignores its number of threads as soon
+as HETERO makes two submodels.
+"""
 
 _WITH_PROPERTIES = re.compile(r"(?:([A-Za-z]\w*)=)?([A-Za-z]\w*(?:\.\d+)?)(?:\[([^\[\]]*)\])?")
 _NATIVE = re.compile(r"[A-Za-z]\w*(?:\.\d+)?")
@@ -58,11 +60,11 @@ _NATIVE = re.compile(r"[A-Za-z]\w*(?:\.\d+)?")
 class DeviceSpec:
     """A device by name.
 
-    ``plugin`` is the OpenVINO device it runs on (``CPU``, ``GPU.1``). A device whose name is its plugin is
-    OpenVINO's own; any other is added by registering the plugin's library again.
+    ``plugin`` is the OpenVINO device it runs on (``CPU``, ``GPU.1``). A device with the same name and plugin is
+    OpenVINO's own; any other is added by registering the plugin's library again under another name.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")  # in files
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")  # files may have no other fields
 
     name: Annotated[str, Field(min_length=1)]
     plugin: Annotated[str, Field(min_length=1)]
@@ -70,12 +72,12 @@ class DeviceSpec:
 
     @property
     def is_added(self) -> bool:
-        """Whether the device has to be registered before use."""
+        """Return whether the device has to be registered before use."""
         return self.name != self.plugin
 
     @property
     def openvino_name(self) -> str:
-        """The name OpenVINO knows the device by.
+        """Return the name by which OpenVINO knows the device.
 
         OpenVINO loads a plugin only under a name that contains the plugin's own, so a device FAST over CPU
         is CPU_FAST there; CPU_0 stays CPU_0.
@@ -88,7 +90,7 @@ class DeviceSpec:
 
     @property
     def library_name(self) -> str:
-        """The name of its plugin's library. Raises DeviceError for a plugin over which no device can be added."""
+        """Return the name of the plugin's library. Raises DeviceError if no device can be added over the plugin."""
         name = PLUGIN_LIBRARIES.get(self.plugin.partition(".")[0])
         if name is None:
             why = f"no device can be added over {self.plugin!r}; plugins are {', '.join(PLUGIN_LIBRARIES)}"
@@ -97,7 +99,7 @@ class DeviceSpec:
 
     @staticmethod
     def parse(text: str) -> DeviceSpec:
-        """A device from ``GPU.1``, ``GPU.1[KEY=VALUE;...]`` or ``NAME=PLUGIN[KEY=VALUE;...]``.
+        """Return the device of a text: ``GPU.1``, ``GPU.1[KEY=VALUE;...]`` or ``NAME=PLUGIN[KEY=VALUE;...]``.
 
         Raises DeviceError for other forms.
         """
@@ -118,15 +120,15 @@ class DeviceSpec:
     def register(self, core: Any) -> None:
         """Make the device known to an ``ov.Core`` under ``openvino_name`` and load its plugin.
 
-        An added device that the core has already gets the properties of this spec, and the plugin's defaults for all
-        others. Raises DeviceError when the device is absent, fails to load or refuses a property.
+        If the core has the added device already, it gets this spec's properties, and the plugin's defaults for others.
+        Raises DeviceError when the device is absent, fails to load or refuses a property.
         """
         loaded_name = self.openvino_name.partition(".")[0]
         try:
             if self.is_added and loaded_name in {str(name).partition(".")[0] for name in core.available_devices}:
                 _reset_properties(core, loaded_name, self)
             elif self.is_added:
-                with suppress(RuntimeError):  # of a plugin that is registered, and whose device is absent
+                with suppress(RuntimeError):  # the plugin is registered already, and its device is absent
                     core.register_plugin(plugin_library(self.library_name), loaded_name)
             if self.properties:
                 core.set_property(loaded_name if self.is_added else self.name, dict(self.properties))
@@ -136,21 +138,20 @@ class DeviceSpec:
 
 
 def plugin_library(name: str) -> str:
-    """The path of the library of a plugin, beside OpenVINO's others.
+    """Return the path of a plugin's library beside OpenVINO's other libraries, or its bare name if it is not there.
 
-    By its bare name OpenVINO would first look for it in the current folder. Raises DeviceError where it would find it
-    there, and nothing is beside OpenVINO's package.
+    OpenVINO looks for a bare name in the current folder first. Raises DeviceError where it would find one there.
     """
-    import openvino as ov  # not at the top: simulators read placements too
+    import openvino as ov  # imported late: simulators read placements too
 
-    found = next(Path(ov.__file__).parent.glob(f"libs/*{name}.*"), None)
-    if found is None and any(Path().glob(f"*{name}.*")):  # in an OpenVINO whose libraries are not in its package
+    path = next(Path(ov.__file__).parent.glob(f"libs/*{name}.*"), None)
+    if path is None and any(Path().glob(f"*{name}.*")):  # this OpenVINO has its libraries outside its package
         raise DeviceError(f"OpenVINO would load {name} from the current folder; run hsdag in another folder")
-    return name if found is None else str(found)
+    return name if path is None else str(path)
 
 
 def parse_properties(name: str, text: str) -> dict[str, str]:
-    """The properties of a device called ``name`` from ``KEY=VALUE;...``. Raises DeviceError for other forms."""
+    """Return the properties in ``KEY=VALUE;...``. Raises DeviceError, which names device ``name``, for other forms."""
     properties = {}
     for item in filter(None, (part.strip() for part in text.split(";"))):
         key, _, value = (part.strip() for part in item.partition("="))
@@ -161,12 +162,12 @@ def parse_properties(name: str, text: str) -> dict[str, str]:
 
 
 def split_devices(text: str) -> list[str]:
-    """The items of a comma-separated list of devices, in whose brackets commas may stand."""
+    """Return the items of a comma-separated list of devices; commas in brackets do not separate."""
     return [item.strip() for item in re.split(r",(?![^\[]*\])", text) if item.strip()]
 
 
 def parse_devices(text: str, parse: Callable[[str], DeviceSpec] = DeviceSpec.parse) -> tuple[DeviceSpec, ...]:
-    """Devices from a comma-separated list. Raises DeviceError when one occurs twice or none is given."""
+    """Return the devices of a comma-separated list. Raises DeviceError when one occurs twice or there is none."""
     specs = tuple(parse(item) for item in split_devices(text))
     if not specs:
         raise DeviceError("no device given; name at least one, for example --devices CPU,GPU")
@@ -176,10 +177,10 @@ def parse_devices(text: str, parse: Callable[[str], DeviceSpec] = DeviceSpec.par
 
 
 def hetero_properties(specs: Iterable[DeviceSpec], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What ``compile_model`` needs beside a HETERO target for devices to keep their properties.
+    """Return the properties to give ``compile_model`` with a HETERO target, so that each device keeps its own.
 
     HETERO sets EXCLUSIVE_ASYNC_REQUESTS on every submodel it makes, over what was set on the device; only
-    DEVICE_PROPERTIES given at compilation win. ``given`` are a caller's own properties: all of them are kept, and its
+    DEVICE_PROPERTIES given at compilation win. ``given`` are the caller's own properties: all of them are kept, and its
     DEVICE_PROPERTIES replace those of a device key by key.
     """
     merged = {spec.openvino_name: dict(spec.properties) for spec in specs if spec.properties}
@@ -191,17 +192,17 @@ def hetero_properties(specs: Iterable[DeviceSpec], given: Mapping[str, Any] | No
 
 @cache
 def _settable(plugin: str) -> tuple[str, ...]:
-    """Names of the properties of a plugin that can be set, asked once: OpenVINO never frees what it answers."""
-    import openvino as ov  # not at the top: simulators read placements too
+    """Return the names of the properties of a plugin that can be set; cached, as OpenVINO never frees its answers."""
+    import openvino as ov  # imported late: simulators read placements too
 
-    found = ov.Core().get_property(plugin, "SUPPORTED_PROPERTIES").items()
-    return tuple(str(key) for key, access in found if access == "RW")
+    properties = ov.Core().get_property(plugin, "SUPPORTED_PROPERTIES").items()
+    return tuple(str(key) for key, access in properties if access == "RW")
 
 
 def _reset_properties(core: Any, loaded_name: str, spec: DeviceSpec) -> None:
-    """Set the properties that ``spec`` does not give back to what the plugin has in a new core.
+    """Reset the properties that ``spec`` does not name to the values they have in a new core.
 
-    There the properties of ``spec`` are set, too: some give others a value.
+    The new core gets the properties of ``spec`` as well, because some of them change the values of others.
     """
     import openvino as ov
 

@@ -1,6 +1,7 @@
-"""Elements of tensors as numbers of NumPy's, which has no bf16, no real types of eight bits or fewer, and none packed.
+"""Conversion between OpenVINO tensors and NumPy arrays, also for types that NumPy lacks: bf16, f8, packed integers.
 
-OpenVINO shows those as other numbers, or as bytes. Exported scripts hold these functions, too: they need nothing else.
+OpenVINO shows those as other numbers, or as bytes. Exported scripts contain these functions, so they import no other
+part of hsdag.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from openvino import opset13
 
 
 def numpy_type(kind: ov.Type) -> np.dtype[Any]:
-    """The type of an array that has the values of elements: f32 for bf16 and smaller real types, bytes for packed ones.
+    """Return the NumPy type for elements of ``kind``: f32 for bf16 and smaller real types, 8 bits for packed integers.
 
-    Raises ValueError for a type without values of its own.
+    Raises ValueError for the dynamic type, which has no values.
     """
     if kind == ov.Type.dynamic:
         raise ValueError("has elements of no known type, which cannot be given or read")
     if kind == ov.Type.string:
         return np.dtype(np.str_)
     if kind in (ov.Type.f64, ov.Type.f32, ov.Type.f16) or (kind.bitwidth >= 8 and not kind.is_real()):
-        found: np.dtype[Any] = kind.to_dtype()
-        return found
+        dtype: np.dtype[Any] = kind.to_dtype()
+        return dtype
     return np.dtype(np.float32 if kind.is_real() or kind == ov.Type.nf4 else np.int8 if kind.is_signed() else np.uint8)
 
 
 def has_own_values(kind: ov.Type) -> bool:
-    """Whether the array that OpenVINO shows of a tensor has the values of its elements."""
+    """Return whether the array that OpenVINO shows of a tensor has the values of its elements."""
     return bool(kind.bitwidth == 8 * numpy_type(kind).itemsize)
 
 
 def array_of(tensor: ov.Tensor) -> NDArray[Any]:
-    """A copy of the values that a tensor holds; strings as text."""
+    """Return a copy of the values in a tensor; strings as text."""
     kind = tensor.element_type
     if kind == ov.Type.string:
         return np.array(tensor.str_data, np.str_)
@@ -44,7 +45,7 @@ def array_of(tensor: ov.Tensor) -> NDArray[Any]:
 
 
 def tensor_of(kind: ov.Type, values: Any) -> ov.Tensor:
-    """A tensor that holds these values. Raises ValueError where its elements cannot."""
+    """Return a tensor of type ``kind`` with these values. Raises ValueError where the type cannot hold them."""
     numpy_type(kind)
     tensor = ov.Tensor(kind, ov.Shape(list(np.shape(values))))
     fill(tensor, values)
@@ -52,10 +53,10 @@ def tensor_of(kind: ov.Type, values: Any) -> ov.Tensor:
 
 
 def fill(tensor: ov.Tensor, values: Any) -> None:
-    """Give a tensor values, rounded to its elements.
+    """Fill a tensor with values, rounded to its element type.
 
-    Raises ValueError, which says what the tensor takes, for text in place of numbers and numbers in place of text, and
-    for fractions and numbers that are too large or too small in place of integers.
+    Raises ValueError, which says what the tensor takes, for text instead of numbers and the reverse, and, where the
+    elements are integers, for fractions and numbers out of their range.
     """
     kind, array = tensor.element_type, np.asarray(values)
     wanted = numpy_type(kind)

@@ -1,4 +1,4 @@
-"""The one exception tree of hsdag, and what refuses wrong names and arguments.
+"""The exception tree of hsdag, and checks of names and arguments.
 
 HsdagError                      every mistake a user can make; one line, exit code 2 at the command line
 ├── ModelError                  a model that cannot be read, or has no fixed shapes
@@ -10,7 +10,7 @@ HsdagError                      every mistake a user can make; one line, exit co
 ├── SearchError                 a search that cannot start, go on or be resumed
 └── ExecutionError              an inference that failed, was cancelled or took too long; names the op and its device
 
-Defects of ours are ordinary Python exceptions and end with exit code 1.
+Defects of hsdag are ordinary Python exceptions and end with exit code 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,15 @@ R = TypeVar("R")
 
 
 class HsdagError(Exception):
-    """Base of every error that a user can cause and can put right; its message is one line, whatever it names."""
+    """Base of every error that a user can cause and put right. Its message is one line, even if it quotes several.
+
+    >>> import hsdag
+    >>> try:
+    ...     hsdag.Placement.load("missing.json")
+    ... except hsdag.HsdagError as error:
+    ...     print(error)
+    no such file: missing.json
+    """
 
     def __str__(self) -> str:
         return " ".join(super().__str__().splitlines())
@@ -58,7 +66,7 @@ class OptionError(HsdagError):
 
 
 class HyperParameterError(OptionError):
-    """A name that no hyper-parameter of a method has."""
+    """A name that is not a hyper-parameter of the method."""
 
 
 class OutputError(HsdagError):
@@ -74,27 +82,27 @@ class ExecutionError(HsdagError):
 
 
 def last_line(error: BaseException) -> str:
-    """The sentence of an OpenVINO error that says what happened: its last line that names no source file."""
+    """Return the last line of an OpenVINO error that says what happened, not in which source file."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Exception from", "Please, check", "[Error]"))]
     return (telling or lines or [type(error).__name__])[-1]
 
 
 def install_extra(extra: str) -> str:
-    """Return what to do for an optional dependency: hsdag is in no package index, so a clone installs it."""
+    """Return how to install an optional dependency: from a clone, since hsdag is in no package index."""
     return f"run in your clone of hsdag: .venv/bin/pip install -c constraints.txt -e '.[{extra}]'"
 
 
 def chosen(what: str, name: str, choices: Iterable[N]) -> N:
-    """The choice of that name. Raises OptionError, which says of ``what`` there is none, with the choices."""
-    known = {str(choice): choice for choice in choices}
-    if name not in known:
-        raise OptionError(f"unknown {what} {name!r}{choices_for(name, known)}")
-    return known[name]
+    """Return the choice called ``name``. Raises OptionError, which lists the choices of ``what``, if there is none."""
+    by_name = {str(choice): choice for choice in choices}
+    if name not in by_name:
+        raise OptionError(f"unknown {what} {name!r}{choices_for(name, by_name)}")
+    return by_name[name]
 
 
 def choices_for(name: str, choices: Collection[str]) -> str:
-    """How a message on a wrong name goes on: what was perhaps meant, and all choices."""
+    """Return the end of a message about a wrong name: the closest choice, if any is close, and all choices."""
     close = get_close_matches(name, choices, n=1)
     perhaps = f", perhaps {close[0]!r}" if close else ""
     return f"{perhaps}; choose one of {', '.join(choices)}"
@@ -107,14 +115,14 @@ def check_seed(seed: int) -> None:
 
 
 SAYS_FLAGS = ContextVar("SAYS_FLAGS", default=False)
-"""Whether errors of functions that are ``checked`` name options of the command line, and not parameters."""
+"""Whether errors of ``checked`` functions name command-line options instead of parameters."""
 
 _PARAMETERS = {"set": "settings", "pin": "pins", "input": "inputs"}
-"""Of functions, where they are called otherwise than options."""
+"""Parameter of each option that is called otherwise in functions."""
 
 
 def in_callers_words(text: str) -> str:
-    """Return a sentence with names of parameters, such as ``partition_cpu`` for ``--partition-cpu``, but for a command.
+    """Return a message with ``--partition-cpu`` replaced by ``partition_cpu``, unless a command is running.
 
     Commands that it quotes, from ``hsdag`` on, stay as they are typed.
     """
@@ -129,7 +137,7 @@ _KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
 
 
 def checked(call: Callable[P, R]) -> Callable[P, R]:
-    """A function that raises OptionError for arguments that its annotations do not admit, before it does anything.
+    """Wrap a function so that it raises OptionError for arguments that its annotations do not admit, before it runs.
 
     Its errors name parameters, unless a command calls it.
     """
@@ -151,7 +159,7 @@ def checked(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def _fits(value: object, kind: ast.expr) -> bool:
-    """Whether a value is of the type that an annotation names; classes are known by name, so none is imported."""
+    """Return whether a value is of the annotated type; classes are compared by name, so that none is imported."""
     match kind:
         case ast.BinOp(left=left, right=right):
             return _fits(value, left) or _fits(value, right)

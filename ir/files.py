@@ -1,4 +1,4 @@
-"""Files: read with limits, checked, and written so that they are there as a whole or not at all."""
+"""Reading files with limits and checks, and writing them either completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.host import lock_file
 
 MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
-"""What names of model files end with."""
+"""Endings of the names of model files."""
 
 LARGEST_TEXT_BYTES = 500_000_000
-"""Of a JSON or TOML file; the problem of a graph of 100,000 ops takes about 30 million."""
+"""Most bytes that are read of a JSON or TOML file; the problem of a graph of 100,000 ops takes about 30 million."""
 
 CACHE_VARIABLE = "HSDAG_CACHE_DIR"
 
@@ -30,7 +30,7 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def cache_folder() -> Path:
-    """What HSDAG_CACHE_DIR names, or else the folder for hsdag in the user's cache folder."""
+    """Return the folder named by HSDAG_CACHE_DIR, or else hsdag's folder in the user's cache folder."""
     import platformdirs
 
     chosen = os.environ.get(CACHE_VARIABLE)
@@ -38,9 +38,9 @@ def cache_folder() -> Path:
 
 
 def parse_document(text: str, origin: str, format_name: str, versions: Collection[int]) -> Mapping[str, Any]:
-    """The JSON object in a text that is of a format ``hsdag-KIND`` and one of the versions.
+    """Parse a JSON object that must have the format ``format_name`` (``hsdag-KIND``) and one of the versions.
 
-    Raises FileFormatError that names ``origin`` when it is not.
+    Raises FileFormatError that names ``origin`` when it does not.
     """
     kind = format_name.removeprefix("hsdag-")
     try:
@@ -50,22 +50,22 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
     if not isinstance(document, Mapping) or document.get("format") != format_name:
         raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")
     if document.get("version") not in versions:
-        known = " and ".join(map(str, versions))
-        raise FileFormatError(f"{origin}: 'version' is {document.get('version')!r}, but this hsdag reads {known}")
+        readable = " and ".join(map(str, versions))
+        raise FileFormatError(f"{origin}: 'version' is {document.get('version')!r}, but this hsdag reads {readable}")
     return document
 
 
 def parse_record(record: type[R], text: str, origin: str, versions: Collection[int] = (1,)) -> R:
-    """The record in a text; its field ``format`` says of which format. Raises FileFormatError as ``parse_document``."""
+    """Parse a record; its field ``format`` names the format. Raises FileFormatError like ``parse_document``."""
     document = parse_document(text, origin, record.model_fields["format"].default, versions)
-    try:  # what follows from other fields is not read
+    try:  # fields computed from other fields are not read
         return record.model_validate({k: v for k, v in document.items() if k not in record.model_computed_fields})
     except ValidationError as error:
         raise FileFormatError(f"{origin}: {first_problem(error)}") from error
 
 
 def parse_json(text: str, origin: str) -> Any:
-    """The value of a JSON text. Raises FileFormatError that names ``origin``, also where it nests 200 deep."""
+    """Parse a JSON text. Raises FileFormatError that names ``origin``, also where it nests 200 deep."""
     try:
         return from_json(text)
     except ValueError as error:
@@ -73,10 +73,10 @@ def parse_json(text: str, origin: str) -> Any:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first complaint of a schema error as ``path.inside[3].document: message``."""
+    """Return the first complaint of a schema error as ``path.inside[3].document: message``."""
     detail = error.errors()[0]
     path = ""
-    for part in (part for part in detail["loc"] if part != "[key]"):  # which stands behind a wrong key
+    for part in (part for part in detail["loc"] if part != "[key]"):  # pydantic puts [key] behind a wrong key
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     message = detail["msg"].removeprefix("Value error, ")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -84,7 +84,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, or a pipe. Raises FileFormatError when it is missing, too large or not text."""
+    """Read the text of a file or pipe. Raises FileFormatError when it is missing, too large or not text."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_TEXT_BYTES + 1)
@@ -100,20 +100,20 @@ def read_text(path: Path) -> str:
 
 
 def check_writable(path: Path, *, is_folder: bool = False) -> None:
-    """Raise OutputError unless a file can be made there, or a folder, which may be there already."""
+    """Raise OutputError unless a file can be made at ``path``, or a folder, which may exist already."""
     if not path.name or (path.is_dir() and not is_folder):
         raise OutputError(f"{path} is a folder; name the file to write")
     if not path.parent.is_dir():
         raise OutputError(f"{path} cannot be written: there is no folder {path.parent}")
     try:
-        with tempfile.TemporaryFile(dir=path.parent):  # rights alone do not tell
+        with tempfile.TemporaryFile(dir=path.parent):  # access rights alone do not tell
             pass
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {path.parent} takes no files ({error.strerror})") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there as a whole or not at all: temporary file, fsync, rename.
+    """Write a file completely or not at all: temporary file, fsync, rename.
 
     Raises OutputError when the folder is missing or not writable.
     """
@@ -134,26 +134,26 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def new_folder(out_path: Path, format: str) -> Iterator[Path]:  # noqa: A002
-    """A folder to fill, which becomes ``out_path`` as a whole in the end, or not at all.
+    """Yield a folder to fill, which becomes ``out_path`` at the end, or is removed if anything fails.
 
-    Raises OutputError where there is something already, and where files cannot be written.
+    Raises OutputError if ``out_path`` exists and is not an empty folder, and where files cannot be written.
     """
     if out_path.is_file() or (out_path.is_dir() and any(out_path.iterdir())):
         raise OutputError(f"{out_path} is there already; --format {format} writes a folder: name a new one")
     with _filled(out_path) as folder:
         yield folder
         _sync(folder)
-        folder.chmod(0o755)  # temporary folders are for their owner alone
-        if out_path.is_dir():  # an empty one, which cannot be replaced everywhere
+        folder.chmod(0o755)  # temporary folders are readable by their owner alone
+        if out_path.is_dir():  # an empty folder, which some systems do not replace
             out_path.rmdir()
         folder.replace(out_path)
 
 
 @contextmanager
 def new_files(out_path: Path) -> Iterator[Path]:
-    """A folder to fill, whose files go where ``out_path`` is to be, that one last.
+    """Yield a folder to fill, whose files are then moved beside ``out_path``, the file ``out_path`` itself last.
 
-    Raises OutputError when the files cannot be written; what was there before stays then.
+    Raises OutputError when the files cannot be written; earlier files then stay as they were.
     """
     with _filled(out_path) as folder:
         yield folder
@@ -164,7 +164,7 @@ def new_files(out_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _filled(out_path: Path) -> Iterator[Path]:
-    """A temporary folder beside ``out_path``; failures to write are OutputErrors that name ``out_path``."""
+    """Yield a temporary folder beside ``out_path``, removed at the end. A failure to write is an OutputError."""
     try:
         folder = Path(tempfile.mkdtemp(dir=out_path.parent, prefix=f".{out_path.name}."))
         try:
@@ -180,18 +180,18 @@ def _filled(out_path: Path) -> Iterator[Path]:
 def _sync(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
-            with path.open("r+b") as file:  # which not all systems flush unless it may be written
+            with path.open("r+b") as file:  # some systems flush only a file that is open for writing
                 os.fsync(file.fileno())
 
 
 class FileLock(AbstractContextManager["FileLock"]):
-    """A lock on a file, which is made where it is missing. It ends with this object, if it is not released before.
+    """A lock on a file, which is made if it is missing; released with this object at the latest.
 
-    A file system that has no locks gives none, and nobody is kept out.
+    On a file system without locks it keeps nobody out.
     """
 
     def __init__(self, path: Path, taken: str) -> None:
-        """Raises SearchError, which says ``taken``, where somebody else has the lock; OutputError for the file."""
+        """Take the lock. Raises SearchError(taken) if another process has it, OutputError if there can be no file."""
         self._path = path
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)
@@ -200,7 +200,7 @@ class FileLock(AbstractContextManager["FileLock"]):
         self.release = weakref.finalize(self, os.close, descriptor)
         try:
             lock_file(descriptor)
-            if os.fstat(descriptor).st_nlink == 0:  # who had it has just removed the file
+            if os.fstat(descriptor).st_nlink == 0:  # the previous owner has just removed the file
                 raise BlockingIOError
         except BlockingIOError as error:
             self.release()
@@ -209,7 +209,7 @@ class FileLock(AbstractContextManager["FileLock"]):
             pass
 
     def __exit__(self, *_: object) -> None:
-        """Remove the file, and let others have the lock."""
-        with suppress(OSError):  # an open file cannot be removed everywhere
+        """Remove the file and release the lock."""
+        with suppress(OSError):  # some systems do not remove an open file
             self._path.unlink(missing_ok=True)
         self.release()

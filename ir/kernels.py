@@ -1,7 +1,7 @@
-"""Kernels: functions over arrays that numba compiles where it is installed, and the interpreter runs where it is not.
+"""Kernels: functions over arrays that numba compiles if it is installed, and that Python interprets otherwise.
 
-Searches need numba. A deployment, which cuts a placed model once, can do without it. Compiling takes seconds, which a
-few calls on a small problem are not worth: ``run`` leaves these to the interpreter.
+Searches need numba. A deployment, which cuts a placed model once, can do without it. Compiling takes seconds, which
+does not pay for a few calls on a small problem: ``run`` interprets these.
 
 Kernels that allocate nothing are built without numba's reference counting (``_nrt``): counting references to the tables
 at every call took more than half of the time of a simulation.
@@ -29,13 +29,13 @@ import numpy as np
 F = TypeVar("F", bound=Callable[..., Any])
 
 INTERPRETED_VARIABLE = "HSDAG_INTERPRETED_STEPS"
-"""Environment variable with the steps that each kernel is interpreted for: 0 has all compiled, inf none."""
+"""Environment variable for the number of steps that are interpreted per kernel: 0 compiles all kernels, inf none."""
 INTERPRETED_STEPS = 30_000.0
-"""By default, as many as take the interpreter about as long as compiling would."""
+"""Steps per kernel that are interpreted by default; they take about as long as compiling the kernel."""
 
 ZERO: Any = np.int64(0)
 NONE: Any = np.int64(-1)
-"""For arguments of compiled functions: for a literal 0 or -1, numba would compile them once more."""
+"""Arguments 0 and -1 of compiled functions: for a literal, numba would compile the function once more."""
 
 FROZEN = (bool, int, float, str, tuple, np.generic, np.dtype)
 """Types of constants whose values are compiled into kernels."""
@@ -45,12 +45,12 @@ Listener: Any = object
 with suppress(ImportError):
     njit, Listener = import_module("numba").njit, import_module("numba.core.event").Listener
     settings: Any = import_module("numba.core.config")
-    settings._config_fname = os.devnull  # else a file of the current folder, which may name one for code that is run
+    settings._config_fname = os.devnull  # a numba config in the current folder could name code to run
     settings.reload_config()
 
 
 def bare(function: F, **options: Any) -> F:
-    """Compile a function that allocates nothing, on its first call; what was compiled is kept where a folder can be."""
+    """Compile a function that allocates nothing, on its first call, and cache the code if a folder is writable."""
     if njit is None:
         return function
     options = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True, **options}
@@ -66,24 +66,24 @@ def bare(function: F, **options: Any) -> F:
 
 
 class Locator:
-    """Says to numba where the compiled code of a kernel is kept, and by what old code is known.
+    """A locator that tells numba where to cache the compiled code of a kernel, and when cached code is out of date.
 
-    That is by default the function's own file, which does not show that a kernel of another file, which was compiled
-    into it, or a constant of another file, has changed. Files have the stamp in their names: those of an older release
-    may name a type that has moved since, and are not read at all.
+    By default numba looks only at the function's own file, which does not show changes of kernels and constants from
+    other files. Here file names contain a stamp of all of them. Cached files of an older release may name a type that
+    has moved since, and are not read at all.
     """
 
     @staticmethod
     def from_function(function: Callable[..., Any], file: str) -> Any:
-        """A locator of numba's with the stamp; None where no folder can be written to."""
+        """Return a locator of numba's with the stamp; None where no folder can be written to."""
         caching, stamp = import_module("numba.core.caching"), _stamp(function)
         kinds = caching.UserProvidedCacheLocator, caching.InTreeCacheLocator, caching.UserWideCacheLocator
-        found = next(
+        locator = next(
             (each for each in (kind.from_function(function, file) for kind in kinds) if each is not None), None
         )
-        if found is not None:
-            found.get_source_stamp = found.get_disambiguator = lambda: stamp
-        return found
+        if locator is not None:
+            locator.get_source_stamp = locator.get_disambiguator = lambda: stamp
+        return locator
 
 
 @cache
@@ -93,7 +93,7 @@ def _digest(file: str) -> str:
 
 @cache
 def _stamp(function: Any) -> str:
-    """A digest of the files of a kernel and of those that it calls, its place, and the constants that they use."""
+    """Return a digest of the source files of a kernel and its callees, its line, and the constants that they use."""
     code = getattr(function, "py_func", function).__code__
     named = [getattr(function, "py_func", function).__globals__.get(name) for name in code.co_names]
     calls = sorted(_stamp(each) for each in named if hasattr(each, "py_func"))
@@ -108,7 +108,7 @@ def kernel(function: F) -> F:
 
 
 def inner(function: F, **options: Any) -> F:
-    """Compile a function that allocates nothing and that only compiled functions call."""
+    """Compile a function that allocates nothing and is only called by compiled functions."""
     return bare(function, no_cpython_wrapper=True, **options)
 
 
@@ -118,30 +118,30 @@ def inlined(function: F) -> F:
 
 
 class _Steps:
-    """What the interpreter has run of each kernel, and whether kernels are compiled whatever they take."""
+    """Steps interpreted so far per kernel, and whether kernels are compiled regardless of their steps."""
 
     taken: ClassVar[Counter[Callable[..., Any]]] = Counter()
     is_compiling = False
 
 
-class _OutOfTime(Exception):  # noqa: N818 - an ending we expect: the interpreter goes on
-    """Kernels have taken as long to compile as they may."""
+class _OutOfTime(Exception):  # noqa: N818 - an expected ending: the interpreter goes on
+    """Raised when kernels have used up the time that they may take to compile."""
 
 
-class _Allowance(Listener):  # type: ignore[misc]  # where numba is not there, of nothing
-    """Seconds that compiling may still take, by what numba tells of the beginning and the end of every function.
+class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
+    """A listener to numba that counts down the seconds that compiling may still take.
 
-    A kernel's begins before those of the kernels that it calls, and ends after them; numba compiles for one thread at a
-    time. What is raised at a beginning ends the compiling, and is followed by the end of all that have begun.
+    A kernel's compilation begins before those of its callees and ends after them; numba compiles for one thread at a
+    time. An exception at a beginning stops the compilation, and an end follows for all that have begun.
     """
 
     left_s = math.inf
     depth, begin_s = 0, 0.0
     is_abandoned = False
-    thread = threading.local()  # with ``calls``, of kernels that the interpreter can run instead
+    thread = threading.local()  # its ``calls`` counts nested calls of kernels that can be interpreted
 
     def on_start(self, _: Any) -> None:
-        """Go on, or give up where the time is over and the interpreter can do without."""
+        """Note the beginning, or stop compiling if the time is over and the kernel can be interpreted."""
         now_s = time.monotonic()
         if self.depth == 0:
             self.begin_s = now_s
@@ -151,7 +151,7 @@ class _Allowance(Listener):  # type: ignore[misc]  # where numba is not there, o
             raise _OutOfTime
 
     def on_end(self, _: Any) -> None:
-        """Count what a kernel took with all that it calls."""
+        """Subtract the time that a kernel took to compile, with its callees."""
         self.depth -= 1
         if self.depth == 0:
             self.left_s -= time.monotonic() - self.begin_s
@@ -164,7 +164,7 @@ if njit is not None:
 
 @contextmanager
 def compiling(*, is_short: bool = False) -> Iterator[None]:
-    """Inside, ``run`` compiles whatever it calls, for what is about to be called many times; not what ``is_short``."""
+    """Make ``run`` compile whatever it calls, as many calls are about to follow; no effect if ``is_short``."""
     before, _Steps.is_compiling = _Steps.is_compiling, not is_short
     try:
         yield
@@ -174,11 +174,10 @@ def compiling(*, is_short: bool = False) -> Iterator[None]:
 
 @contextmanager
 def compiling_at_most(seconds: float) -> Iterator[None]:
-    """Inside, ``run`` and ``run_few`` compile kernels for so many seconds, and leave the others to the interpreter.
+    """Let ``run`` and ``run_few`` compile kernels for ``seconds`` in all, and interpret the others.
 
-    Within another limit, the smaller one holds.
-
-    What was compiled is kept, so that the next process has more time for the rest.
+    Within another limit, the smaller one holds. Compiled code is cached, so the next process has more time for the
+    rest.
     """
     before, _allowance.left_s = _allowance.left_s, min(seconds, _allowance.left_s)
     try:
@@ -188,21 +187,21 @@ def compiling_at_most(seconds: float) -> Iterator[None]:
 
 
 def compiled_in_time(prepare: Callable[[], object]) -> bool:
-    """Call what has kernels compiled, and does nothing else; whether there was time for all of them.
+    """Call a function whose only effect is to compile kernels, and return whether there was time for all of them.
 
-    What is left is compiled when it is called, or by the next process.
+    The others are compiled when they are called, or by the next process.
     """
     return _in_time(prepare)[0]
 
 
 def _called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a compiled kernel gives, or the interpreter where compiling it would take too long."""
+    """Return the value of a compiled kernel, or of the interpreter where compiling would take too long."""
     is_done, value = _in_time(function, *arguments)
     return value if is_done else interpret(function, *arguments)
 
 
 def _in_time(function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
-    """Whether there was time to compile what a call has compiled, and what it gives; other errors are raised."""
+    """Call a function; return whether there was time to compile its kernels, and its value. Other errors are raised."""
     calls: int = getattr(_allowance.thread, "calls", 0)
     _allowance.thread.calls = calls + 1
     try:
@@ -217,14 +216,14 @@ def _in_time(function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
 
 
 def is_interpreted(steps: float) -> bool:
-    """Whether ``run`` leaves so many steps of one kernel to the interpreter."""
+    """Return whether ``run`` interprets a kernel that has taken this number of steps."""
     return steps <= float(os.environ.get(INTERPRETED_VARIABLE, INTERPRETED_STEPS))
 
 
 def run(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
-    """Call a kernel, which takes about so many ``steps``, each of them as much as to simulate one op.
+    """Call a kernel that takes about ``steps``, in units of the time to simulate one op.
 
-    The interpreter runs it as long as all its calls have taken few steps; then it is compiled. Both give the same
+    It is interpreted until all its calls together have taken many steps; then it is compiled. Both give the same
     values. Arrays of records are handed on as views that the interpreter can write to.
     """
     if njit is None or not hasattr(function, "py_func"):
@@ -237,23 +236,23 @@ def run(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
 
 
 def run_few(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
-    """The same for a kernel of which a search makes few calls, of about so many ``steps`` in all.
+    """Call a kernel of which a search makes few calls, with ``steps`` in all; see ``run``.
 
-    Small problems have it interpreted even where a search is compiled beforehand.
+    On small problems it is interpreted even if the search compiles its kernels beforehand.
     """
     is_small = hasattr(function, "py_func") and is_interpreted(steps)
     return interpret(function, *arguments) if is_small or njit is None else _called(function, *arguments)
 
 
 def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Have the interpreter run a kernel, which may be one that only compiled functions call."""
+    """Interpret a kernel, which may be one that otherwise only compiled functions call."""
     with np.errstate(all="ignore"):
         return interpreted(function)(*map(_readable, arguments))
 
 
 @cache
 def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel as plain Python, and so all kernels that it calls."""
+    """Return a kernel as plain Python, as are all kernels that it calls."""
     plain = getattr(function, "py_func", function)
     names = dict(plain.__globals__)
     for name in plain.__code__.co_names:
@@ -264,7 +263,7 @@ def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _with_attributes(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The same records, whose fields are attributes: unlike those of ``np.recarray``, whatever their names."""
+    """Return a record type whose fields are attributes: unlike those of ``np.recarray``, whatever their names."""
 
     def field(name: str) -> property:
         return property(itemgetter(name), lambda record, value: record.__setitem__(name, value))
@@ -273,7 +272,7 @@ def _with_attributes(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _readable(argument: Any) -> Any:
-    """The argument with records whose fields are attributes, as they are in compiled code."""
+    """Return the argument with records whose fields are attributes, as they are in compiled code."""
     if isinstance(argument, np.ndarray) and argument.dtype.names:
         return argument.view(_with_attributes(argument.dtype))
     if isinstance(argument, tuple):

@@ -1,4 +1,4 @@
-"""Requests, and their inputs and outputs by port, index or name, as OpenVINO's own requests take them."""
+"""Infer requests whose inputs and outputs are found by port, index or name, as with OpenVINO's own requests."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from hsdag.ir.processes import Closing
 
 
 class CompiledModel(Closing):
-    """What is used like an ``ov.CompiledModel``: its inputs and outputs."""
+    """Base of models that are used like an ``ov.CompiledModel``, with its inputs and outputs."""
 
     inputs: list[Any]
     outputs: list[Any]
 
     def input(self, key: Any = 0) -> Any:
-        """An input by index or name."""
+        """Return an input port by index or name."""
         return self.inputs[port_index(self.inputs, key, "input")]
 
     def output(self, key: Any = 0) -> Any:
-        """An output by index or name."""
+        """Return an output port by index or name."""
         return self.outputs[port_index(self.outputs, key, "output")]
 
     @abstractmethod
     def create_infer_request(self) -> Any:
-        """A request with tensors of its own."""
+        """Return a request with tensors of its own."""
 
     def infer_new_request(self, inputs: Any = None) -> Any:
-        """Infer on a request that is made for it."""
+        """Infer on a new request."""
         return self.create_infer_request().infer(inputs)
 
 
 class Request(ABC):
-    """One inference at a time with tensors of its own, in the manner of ``ov.InferRequest``."""
+    """Base of requests like ``ov.InferRequest``: one inference at a time, with tensors of its own."""
 
     def __init__(self, input_ports: Sequence[Any], output_ports: Sequence[Any]) -> None:
         self.model_inputs, self.model_outputs = list(input_ports), list(output_ports)
@@ -61,26 +61,26 @@ class Request(ABC):
     @property
     @abstractmethod
     def is_running(self) -> bool:
-        """Whether an inference has not ended yet."""
+        """Return whether an inference has not ended yet."""
 
     @abstractmethod
     def give(self, index: int, tensor: Any) -> None:
-        """Have an input read from a tensor. Raises RuntimeError for one that cannot be used."""
+        """Make an input read from a tensor. Raises RuntimeError for a tensor that cannot be used."""
 
     @abstractmethod
     def output_tensor(self, index: int) -> Any:
-        """The tensor of an output."""
+        """Return the tensor of an output."""
 
     def infer(self, inputs: Any = None) -> Outputs:
-        """Run and wait. Raises ExecutionError when it fails, OptionError for inputs that do not fit."""
+        """Infer and return the outputs. Raises ExecutionError when it fails, OptionError for inputs that do not fit."""
         self.start_async(inputs)
         self.wait()
         return self.results
 
     def start_async(self, inputs: Any = None, userdata: Any = None, share_inputs: bool = False) -> None:  # noqa: ARG002
-        """Start; ``wait`` waits for the end. Raises ExecutionError while it runs, OptionError for unfit inputs.
+        """Start an inference, to ``wait`` for. Raises ExecutionError while one runs, OptionError for unfit inputs.
 
-        Arrays are copied whatever ``share_inputs`` says, which OpenVINO's requests take; tensors never are.
+        Arrays are always copied and tensors never are; ``share_inputs`` is there because OpenVINO's requests take it.
         """
         self.check_idle()
         for key, value in named_inputs(inputs, self.model_inputs):
@@ -89,29 +89,29 @@ class Request(ABC):
         self.start()
 
     def set_callback(self, callback: Callable[[Any], None], userdata: Any = None) -> None:
-        """Call ``callback(userdata)`` after every inference that ends well; it must not block."""
+        """Set ``callback(userdata)`` to be called after every inference that ends well; it must not block."""
         self._callback, self.userdata = callback, userdata
 
     @property
     def results(self) -> Outputs:
-        """Copies of the outputs of the last inference."""
+        """Return copies of the outputs of the last inference."""
         arrays = [array_of(self.output_tensor(index)) for index in range(len(self.model_outputs))]
         return Outputs(zip(self.model_outputs, arrays, strict=True))
 
     def get_output_tensor(self, index: int = 0) -> Any:
-        """The tensor of an output; the next inference writes it again."""
+        """Return the tensor of an output; the next inference overwrites it."""
         return self.output_tensor(port_index(self.model_outputs, index, "output"))
 
     def get_input_tensor(self, index: int = 0) -> Any:
-        """The tensor an input is read from; it may be written."""
+        """Return the tensor that an input is read from; it may be written."""
         return self._inputs[port_index(self.model_inputs, index, "input")]
 
     def get_tensor(self, key: Any) -> Any:
-        """The tensor of an input or output by port or name."""
+        """Return the tensor of an input or output by port or name."""
         for ports, of in ((self.model_inputs, self.get_input_tensor), (self.model_outputs, self.get_output_tensor)):
-            found = find_port(ports, key)
-            if found is not None:
-                return of(found)
+            index = find_port(ports, key)
+            if index is not None:
+                return of(index)
         raise OptionError(f"the model has no input or output {key!r}")
 
     def set_input_tensor(self, index: int | Any, tensor: Any = None) -> None:
@@ -152,7 +152,7 @@ class Request(ABC):
             self.set_input_tensor(index, self._own[index])
 
     def call_back(self) -> None:
-        """Tell that an inference has ended well."""
+        """Call the callback after an inference that ended well."""
         if self._callback is not None:
             self._callback(self.userdata)
 
@@ -167,12 +167,12 @@ def _takes(port: Any, shape: Any) -> bool:
 
 
 def _sizes(port: Any) -> list[int | str]:
-    """The shape that an input takes, "?" for sizes that may differ."""
+    """Return the shape that an input takes, with text for sizes that may differ."""
     return [str(d) if d.is_dynamic else d.get_length() for d in port.get_partial_shape()]
 
 
 class Outputs(dict[Any, NDArray[Any]]):
-    """What an inference gave, by output port, index, or name, in the manner of OpenVINO's own results."""
+    """The outputs of an inference by port, index or name, as in OpenVINO's own results."""
 
     def __missing__(self, key: Any) -> NDArray[Any]:
         return self.to_tuple()[port_index(list(self), key, "output")]
@@ -181,26 +181,26 @@ class Outputs(dict[Any, NDArray[Any]]):
         return find_port(list(self), key) is not None
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The array of an output, ``default`` where there is no such output."""
-        found = find_port(list(self), key)
-        return default if found is None else self.to_tuple()[found]
+        """Return the array of an output, ``default`` where there is no such output."""
+        index = find_port(list(self), key)
+        return default if index is None else self.to_tuple()[index]
 
     def to_tuple(self) -> tuple[NDArray[Any], ...]:
-        """The arrays in the order of the outputs."""
+        """Return the arrays in the order of the outputs."""
         return tuple(self.values())
 
 
 def port_index(ports: Sequence[Any], key: Any, kind: str) -> int:
-    """Which port is meant by an index, a name or a port. Raises OptionError that lists the names."""
-    found = find_port(ports, key)
-    if found is None:
+    """Return the position of a port given by index, name or port. Raises OptionError that lists the names."""
+    index = find_port(ports, key)
+    if index is None:
         names = ", ".join(port.get_any_name() if port.get_names() else f"#{k}" for k, port in enumerate(ports))
         raise OptionError(f"the model has no {kind} {key!r}; it has {names}")
-    return found
+    return index
 
 
 def find_port(ports: Sequence[Any], key: Any) -> int | None:
-    """Which port is meant, None where there is none; ports of a clone or a compiled model count by their names."""
+    """Return the position of a port, None if there is none; ports of a clone or a compiled model match by name."""
     if isinstance(key, int):
         return key if 0 <= key < len(ports) else None
     if isinstance(key, str):
@@ -221,12 +221,12 @@ def _op_name(port: Any) -> str:
 
 
 def named_inputs(inputs: Any, ports: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Keys and values of what a caller passes: a mapping, a sequence, one array, or nothing."""
+    """Return keys and values of a caller's inputs: a mapping, a sequence, one array, or None."""
     if inputs is None:
         return []
     if isinstance(inputs, Mapping):
         return list(inputs.items())
-    given = inputs if isinstance(inputs, list | tuple) else [inputs]
-    if len(given) != len(ports):
-        raise OptionError(f"the model has {len(ports)} inputs, not {len(given)}; pass a mapping or a list")
-    return list(enumerate(given))
+    values = inputs if isinstance(inputs, list | tuple) else [inputs]
+    if len(values) != len(ports):
+        raise OptionError(f"the model has {len(ports)} inputs, not {len(values)}; pass a mapping or a list")
+    return list(enumerate(values))

@@ -1,8 +1,8 @@
-"""Processes of ours that answer requests one after another, killed and started again when they crash or hang.
+"""Worker processes that serve requests in order and are restarted after a crash or hang.
 
-Requests and answers go through a connection of their own; what libraries print goes to a file. An
-answer is the value that was asked for, or the exception that the client raises in its place; one that nobody waits for
-any more comes from a process that has been ended.
+Requests and answers go through a connection of their own; libraries print to a file. An answer is the value that was
+asked for, or an exception that the client raises. An answer that nobody waits for any more can only come from a
+process that has been ended.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ from hsdag.ir.host import connection_to_parent, die_first, die_with_parent, kill
 A = TypeVar("A")
 
 START_LIMIT_S = 600.0
-"""Time for importing OpenVINO, reading the model and loading the plugins."""
+"""Seconds in which a worker must import OpenVINO, read the model and load the plugins."""
 
 POLL_S, PATIENCE_S = 0.5, 5.0
-"""How often a waiting call asks whether to go on, and how long a candidate may take once it should not."""
+"""Seconds between a waiting call's checks whether to go on, and seconds after which it gives up if it should not."""
 
 COMPILING_LIMIT_S = 1800.0
-"""How long a process that computes may compile, beyond the limit of its call: GPUs may take minutes the first time."""
+"""Seconds for which a busy worker may compile beyond the limit of its call: GPUs may take minutes the first time."""
 
 TOLD_AFTER_S = 5.0
-"""How long something is compiled before the user is told."""
+"""Tell the user after this number of seconds of compilation."""
 
 BUSY = 0.02
-"""Seconds of processor time for each second that goes by, below which a process does not count as computing."""
+"""Seconds of processor time per second, at or below which a process does not count as computing."""
 
 WATCH_S = 0.2
-"""How often a working process is looked at."""
+"""Seconds between two looks at a working process."""
 MEMORY_SHARE = 0.9
-"""How much of the memory that is free when it starts a process may take."""
+"""Largest share of the memory that is free when a process starts that it may take."""
 
 EXIT_LIMIT_S = 10.0
-"""How long a process may take to end."""
+"""Seconds in which a process must end."""
 
 
 class Request(Generic[A]):
-    """Something to do, answered by an ``A``."""
+    """A request to a worker, answered by an ``A``."""
 
 
 @dataclass(frozen=True)
 class Compiling:
-    """A note ahead of the answer to a request: for which devices something is compiled now, None once that is over."""
+    """A note before the answer to a request: for which devices it compiles now; None at the end of that."""
 
     target: str | None
 
 
 @dataclass(frozen=True)
 class Question:
-    """Something that the worker asks its client ahead of its answer; what comes back is the content alone."""
+    """A question of the worker to its client before its answer; the reply is the bare content."""
 
     content: Any
 
 
-class CandidateFailed(Exception):  # noqa: N818 - an ending we expect, not an error
-    """A candidate that did not compile or run; ``lost_worker`` when the process died, or hung and ``is_late``."""
+class CandidateFailed(Exception):  # noqa: N818 - an expected ending, not an error
+    """A candidate that did not compile or run; ``lost_worker`` if the process died, or was killed as ``is_late``."""
 
     def __init__(self, reason: str, *, lost_worker: bool = False, is_late: bool = False) -> None:
         super().__init__(reason)
@@ -80,35 +80,35 @@ class CandidateFailed(Exception):  # noqa: N818 - an ending we expect, not an er
         self.is_late = is_late
 
 
-class WorkerDefect(Exception):  # noqa: N818 - no error of the user's
-    """What went wrong in the worker's own code, with its traceback as a note. Ends with exit code 1."""
+class WorkerDefect(Exception):  # noqa: N818 - not the user's error
+    """An error in the worker's own code, with its traceback as a note. Ends with exit code 1."""
 
 
 class Channel:
-    """The way to the client, while a request is being answered."""
+    """A worker's connection to the client while it answers a request."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def tell(self, content: Any) -> None:
-        """Send a note, ahead of the answer, or the answer itself."""
+        """Send a note before the answer, or the answer itself."""
         self._connection.send(content)
 
     def ask(self, content: Any) -> Any:
-        """What the client replies. Raises EOFError when it has gone."""
+        """Ask the client and return its reply. Raises EOFError when the client has gone."""
         self.tell(Question(content))
         return self._connection.recv()
 
 
 class Handler(Protocol):
-    """What answers the requests that follow the setup."""
+    """An object that answers the requests after the setup."""
 
     def handle(self, request: Any) -> Any:
-        """The answer. Raises ExecutionError for what fails, HsdagError for a user's mistake."""
+        """Answer a request. Raises ExecutionError for a failure, HsdagError for a user's mistake."""
 
 
 def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any, idle_s: float | None = None) -> None:
-    """Answer requests until they end, or none comes for ``idle_s`` seconds. The first one is the setup."""
+    """Answer requests, the setup first, until the connection is closed or no request comes for ``idle_s`` seconds."""
     worker: Handler | None = None
     channel = Channel(connection)
     with contextlib.suppress(EOFError):
@@ -133,7 +133,7 @@ def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any, idle_
 
 
 def python_command(code: str) -> tuple[str, ...]:
-    """The command of a process that runs code which imports this hsdag, be it installed or not.
+    """Return the command of a Python process with code that imports this hsdag, be it installed or not.
 
     With -P, Python looks for no module in the current folder, where an openvino.py may lie beside a downloaded model.
     """
@@ -142,9 +142,9 @@ def python_command(code: str) -> tuple[str, ...]:
 
 
 def process_command(module: str) -> tuple[str, ...]:
-    """The command of a process that runs a module which reads models and converts none.
+    """Return the command of a process that runs a module which reads models but converts none.
 
-    OpenVINO does without its converter where that cannot be imported, which takes as long as all the rest of it.
+    The module of OpenVINO's converter is blocked, as importing it takes as long as all other imports together.
     """
     without = "sys.modules['openvino.tools.ovc'] = None"
     run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
@@ -159,11 +159,11 @@ def main(make_worker: Callable[[Any, Channel], Handler]) -> None:
 
 
 class Closing(ABC):
-    """A context manager that closes itself in the end."""
+    """Base of context managers that close themselves at the end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release the resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -174,13 +174,20 @@ class Closing(ABC):
 
 @dataclass(eq=False)
 class WorkerClient(Closing):
-    """Calls a worker process, with a time limit each.
+    """A client that calls a worker process, each call with a time limit.
 
     A worker that dies, misses a limit, or takes more than ``memory_bytes`` is killed with all its children; the call
-    raises CandidateFailed and the next one starts a new worker. Without ``memory_bytes`` that is MEMORY_SHARE of what
-    ``usable_bytes`` says when the worker starts. ``on_wait`` is told what takes long to compile. While
-    ``should_abandon`` says so, a call gives up after PATIENCE_S. ``on_question`` replies to what a worker asks. Use as
-    a context manager. ``start_s`` is what the last start took.
+    raises CandidateFailed and the next one starts a new worker. Use it as a context manager.
+
+    Attributes:
+        setup: The first request to each worker process.
+        command: The command that starts it.
+        usable_bytes: Returns the free memory when a worker starts; it may take MEMORY_SHARE of it.
+        memory_bytes: The memory that a worker may take instead, if not None.
+        start_s: The seconds that the last start took.
+        should_abandon: While it returns True, a call gives up after PATIENCE_S.
+        on_wait: Called with a message when a compilation takes long.
+        on_question: Replies to a question of the worker.
     """
 
     setup: Request[None]
@@ -201,7 +208,7 @@ class WorkerClient(Closing):
 
     @property
     def is_running(self) -> bool:
-        """Whether a worker process is up."""
+        """Return whether a worker process is up."""
         return self._process is not None
 
     def call(self, request: Request[A], limit_s: float, compiling_s: float = 0.0) -> A:
@@ -210,7 +217,7 @@ class WorkerClient(Closing):
         For up to ``compiling_s`` seconds, while the worker compiles and computes, the limit stands still.
 
         Raises CandidateFailed when the candidate fails, or the worker dies or takes more than ``limit_s``; HsdagError
-        when the worker cannot even start on this model and these devices; WorkerDefect for a defect of the worker's.
+        when the worker cannot even start on this model and these devices; WorkerDefect for an error in its own code.
         """
         self.begin()
         if not self._is_set_up:
@@ -241,7 +248,7 @@ class WorkerClient(Closing):
         self._process, self._connection = start_process(self.command, self._log)
 
     def _exchange(self, request: Request[A], limit_s: float, compiling_s: float = 0.0) -> A:
-        """Send and wait; a watchdog kills a worker that is late, which ends any wait, for half a message too."""
+        """Send and wait; a watchdog kills a worker that is late, which ends any wait, even in mid-message."""
         assert self._process is not None
         watchdog = _Watchdog(self._process, limit_s, compiling_s, self._most_bytes)
         watchdog.start()
@@ -295,7 +302,7 @@ class WorkerClient(Closing):
         raise CandidateFailed(f"the {self.name} {reason}", lost_worker=True, is_late=is_late)
 
     def _epitaph(self) -> str:
-        """How the process ended, with the last line it printed."""
+        """Return how the process ended, with the last line it printed."""
         assert self._process is not None
         try:
             code = self._process.wait(EXIT_LIMIT_S)
@@ -313,17 +320,17 @@ class WorkerClient(Closing):
         if process is None:
             return
         kill_with_children(process)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # in a driver that cannot be interrupted
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in a driver that cannot be interrupted
             process.wait(EXIT_LIMIT_S)
         assert self._connection is not None
         self._connection.close()
 
 
 class _Watchdog(threading.Thread):
-    """Kills a process that takes too much memory, or once a time limit is over, which stands still while the process
-    compiles, not hangs.
+    """A thread that kills a process when it takes too much memory or its time limit is over.
 
-    ``compiling`` is what it compiles now, as it has told.
+    The limit stands still while the process compiles and computes. ``compiling`` is the target that it compiles for,
+    as it last told.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], limit_s: float, compiling_s: float, most_bytes: float) -> None:
@@ -337,7 +344,7 @@ class _Watchdog(threading.Thread):
         self._is_cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """Let the process live."""
+        """Stop watching and let the process live."""
         self._is_cancelled.set()
 
     def run(self) -> None:
@@ -360,8 +367,8 @@ class _Watchdog(threading.Thread):
         kill_with_children(self._process)
 
     def _used(self) -> tuple[float, float]:
-        """Processor time that the process has taken, and the bytes of its own that it has, without mapped files."""
-        import psutil  # takes long to load
+        """Return the processor seconds that the process has taken, and its bytes of memory without mapped files."""
+        import psutil  # slow to import
 
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self._process.pid)

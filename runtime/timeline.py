@@ -1,4 +1,4 @@
-"""Timeline: what ran where and when, simulated or measured, and traces of it for Perfetto and chrome://tracing.
+"""Timelines: what ran where and when, simulated or measured, and their traces for Perfetto and chrome://tracing.
 
 Traces are in the Chrome trace-event format ("Trace Event Format", Google, 2016), in microseconds, rounded to
 nanoseconds.
@@ -23,7 +23,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 
 
 def _array(entry: Any, kind: type[np.generic], *width: int) -> GetPydanticSchema:
-    """How an array is read from a file's list of entries, and written to it."""
+    """Return the schema of an array in a file, a list of entries."""
 
     def schema(_: Any, handler: Any) -> core_schema.CoreSchema:
         listed = handler(list[entry])
@@ -54,7 +54,7 @@ class OpIntervals:
 
 @dataclass(frozen=True, eq=False)
 class TransferIntervals:
-    """Results of ops on their way between two devices, in any order."""
+    """Transfers of ops' results between two devices, in any order."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
     op: Indices  # [R]
@@ -67,9 +67,9 @@ class TransferIntervals:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Intervals of ops and transfers by op and device index, with the names that belong to them.
+    """Intervals of ops and transfers by op and device index, with the names of both.
 
-    ``edges`` may be empty: only answers show them. ``simulated`` is False for times taken on devices. Raises
+    ``edges`` may be empty: only reports show them. ``simulated`` is False for times measured on devices. Raises
     ValueError when an index names nothing, or an interval is not a finite stretch of time from 0 on.
     """
 
@@ -97,17 +97,17 @@ class Timeline:
 
     @property
     def end_s(self) -> float:
-        """End of the last interval."""
+        """Return the end of the last interval."""
         return float(np.max(np.concatenate([self.ops.end_s, self.transfers.end_s]), initial=0.0))
 
     @property
     def used_links(self) -> list[tuple[int, int]]:
-        """Ordered pairs of devices between which something was sent, sorted."""
+        """Return the ordered pairs of devices between which something was sent, sorted."""
         return sorted(set(zip(self.transfers.src_device.tolist(), self.transfers.dst_device.tolist(), strict=True)))
 
 
 def lanes(start_s: FloatArray, end_s: FloatArray) -> IntArray:
-    """[I] a lane for each interval, as few as possible, so that no two in one lane overlap; O(I log I)."""
+    """Return [I] a lane for each interval, as few as possible, so that no two in one lane overlap; O(I log I)."""
     lane = np.zeros(len(start_s), dtype=np.int64)
     free: list[int] = []  # lanes that nothing occupies
     busy: list[tuple[float, int]] = []  # end and lane
@@ -130,9 +130,9 @@ def write_trace(timeline: Timeline, path: str | Path) -> None:
 
 
 def trace_json(timeline: Timeline) -> str:
-    """The document of a trace.
+    """Return the document of a trace.
 
-    One process holds a thread for each device, another one a thread for each ordered pair of devices that is
+    One process has a thread for each device, another one a thread for each ordered pair of devices that is
     used; where transfers of a pair overlap, the pair gets as many threads as it needs.
     """
     kind = "simulated" if timeline.simulated else "measured"
@@ -173,7 +173,7 @@ def _transfer_events(timeline: Timeline, threads: IntArray) -> list[Event]:
 
 
 def _link_threads(timeline: Timeline) -> tuple[IntArray, list[str]]:
-    """[R] the thread of each transfer, and the threads' names."""
+    """Return [R] the thread of each transfer, and the threads' names."""
     sent, names = timeline.transfers, timeline.device_names
     thread = np.zeros(len(sent.op), dtype=np.int64)
     thread_names: list[str] = []
@@ -187,7 +187,7 @@ def _link_threads(timeline: Timeline) -> tuple[IntArray, list[str]]:
 
 
 def _microseconds(start_s: FloatArray, end_s: FloatArray) -> tuple[list[float], list[float]]:
-    """Starts and durations; rounding ends rather than durations keeps neighbours from overlapping."""
+    """Return starts and durations; rounding ends rather than durations keeps neighbours from overlapping."""
     start_us, end_us = np.round(1e6 * start_s, 3), np.round(1e6 * end_s, 3)
     return start_us.tolist(), np.round(end_us - start_us, 3).tolist()
 

@@ -21,44 +21,44 @@ from hsdag.ir.graph.state import DRAWING_TYPES
 ATTRIBUTE_TYPES = frozenset(
     "MatMul MaxPool AvgPool LSTMCell LSTMSequence GRUCell GRUSequence RNNCell RNNSequence ReadValue Assign".split()
 )
-"""Op types whose attributes are needed; reading attributes of every op would be slow."""
+"""Op types whose attributes are read; reading the attributes of every op would be slow."""
 
 
 def read_graph(
     source: Any, shapes: Shapes | None = None, *, example_input: Any = None, dynamic: bool = False
 ) -> ComputationGraph:
-    """The computation graph of a model: a path, an ``ov.Model`` or a torch module; that of a file has the file's name.
+    """Read the computation graph of a model: a path, an ``ov.Model`` or a torch module.
 
-    Raises ModelError as ``load_model`` does.
+    The graph of a file is named after the file. Raises ModelError as ``load_model`` does.
     """
     return graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic).clone())
 
 
-def twins_of(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
-    """[N] the nodes of OpenVINO's clone of a model that correspond to its ops, in topological order.
+def corresponding_nodes(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
+    """Return [N] the nodes in OpenVINO's clone of a model that correspond to its ops, in topological order.
 
-    The clone has a constant more for every Pad that comes without its optional value.
+    The clone has one more constant for every Pad that comes without its optional value.
     """
     computing = [[n for n in both.get_ordered_ops() if n.get_type_name() != "Constant"] for both in (model, clone)]
-    twins = {node.get_name(): twin for node, twin in zip(*computing, strict=True)}
-    for node, twin in zip(*computing, strict=True):
-        for value, copy in zip(node.input_values(), twin.input_values(), strict=False):
-            twins[value.get_node().get_name()] = copy.get_node()
-    return [twins[node.get_name()] for node in model.get_ordered_ops()]
+    counterparts = {node.get_name(): counterpart for node, counterpart in zip(*computing, strict=True)}
+    for node, counterpart in zip(*computing, strict=True):
+        for value, copy in zip(node.input_values(), counterpart.input_values(), strict=False):
+            counterparts[value.get_node().get_name()] = copy.get_node()
+    return [counterparts[node.get_name()] for node in model.get_ordered_ops()]
 
 
 def name_uniquely(model: ov.Model) -> None:
-    """Rename every op to its unique name, which differs where another bears the same."""
+    """Rename every op to its unique name, which differs from its name where another op has the same."""
     for name, node in ordered_ops(model):
         node.set_friendly_name(name)
 
 
 NUMBERED_NAME = re.compile(r"(.*/Constant_|[A-Za-z]+_)?\d+")
-"""A name by a counter of OpenVINO or torch, which is another one at every build of a model."""
+"""Name numbered by a counter of OpenVINO or torch, which differs at every build of a model."""
 
 
 def name_by_consumer(model: ov.Model) -> None:
-    """Rename ops that carry nothing but a counter after their first consumer and its input port."""
+    """Rename ops that have only a numbered name after their first consumer and its input port."""
     for op in reversed(model.get_ordered_ops()):  # consumers before producers
         targets = op.output(0).get_target_inputs() if op.get_output_size() else set()
         if targets and NUMBERED_NAME.fullmatch(op.get_friendly_name()):
@@ -67,7 +67,7 @@ def name_by_consumer(model: ov.Model) -> None:
 
 
 def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:
-    """All ops in topological order under names that are unique: a name's k-th repetition gets ``#k``."""
+    """Return all ops in topological order with unique names: the k-th repetition of a name gets ``#k``."""
     seen: Counter[str] = Counter()
     nodes = model.get_ordered_ops()
     taken = {node.get_friendly_name() for node in nodes}
@@ -85,10 +85,10 @@ def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:
 
 
 def graph_of(model: ov.Model) -> ComputationGraph:
-    """The computation graph of an ``ov.Model``: every op is a node, every connected input port an edge.
+    """Build the computation graph of an ``ov.Model``: every op is a node, every connected input port an edge.
 
     A dimension that depends on the data counts with its upper bound, or as 1 where it has none. Raises ModelError for
-    tensors of more than 2^63 bytes and for names that are no text.
+    tensors of more than 2^63 bytes and for names that are not text.
     """
     try:
         return _graph_of(model)
@@ -150,21 +150,21 @@ def _graph_of(model: ov.Model) -> ComputationGraph:
 
 
 def is_function(node: ov.Node) -> bool:
-    """Whether what an op reads decides what it gives, as far as it is known.
+    """Return whether an op's outputs are determined by its inputs, as far as known.
 
     Random numbers are drawn anew at every inference, in bodies too. What ops outside OpenVINO's opsets do is unknown.
-    State is no matter here: ReadValue and Assign are told by their variable.
+    State does not count here: ReadValue and Assign are recognised by their variable.
     """
     return all(str(each.get_type_info().version_id).startswith("opset") for each in _all_in(node)) and not draws(node)
 
 
 def draws(node: ov.Node) -> list[ov.Node]:
-    """The ops that draw random numbers: an op itself, or those in its bodies."""
+    """Return the ops that draw random numbers: the op itself, or those in its bodies."""
     return [each for each in _all_in(node) if each.get_type_name() in DRAWING_TYPES]
 
 
 def _all_in(node: Any) -> Iterator[Any]:
-    """An op, and all those in its bodies."""
+    """Yield an op and all ops in its bodies."""
     yield node
     kind = node.get_type_name()
     bodies = [node.get_function(0), node.get_function(1)] if kind == "If" else []
@@ -174,7 +174,7 @@ def _all_in(node: Any) -> Iterator[Any]:
 
 
 def fingerprint(graph: ComputationGraph) -> str:
-    """SHA-256 over types, shapes, element types and edges under canonical names; weights are left out."""
+    """Return the SHA-256 over types, shapes, element types and edges under canonical names; weights are left out."""
     lines = [
         f"op\t{name}\t{graph.op_types[v]}\t{graph.shape_of(v)}\t{graph.element_types[v]}"
         for v, name in enumerate(graph.canonical_names)
@@ -186,11 +186,11 @@ def fingerprint(graph: ComputationGraph) -> str:
 
 
 def canonical_names(op_types: Sequence[str], predecessors: Csr, roots: Sequence[int]) -> tuple[str, ...]:
-    """[N] ``TYPE:k`` for the k-th op of its type on a walk that visits inputs before the ops that read them.
+    """Return [N] ``TYPE:k`` for the k-th op of its type on a walk that visits inputs before the ops that read them.
 
     ``predecessors`` lists the producers of an op in the order of its input ports. The walk starts at the ``roots`` in
-    their order, and goes on with ops that none of them depends on. It looks at nothing but types, ports and roots, so
-    that models of one structure get the same names, whatever their nodes are called. O(V + E).
+    order and continues with ops that no root depends on. It uses only types, ports and roots, so that models of the
+    same structure get the same names, whatever their nodes are called. O(V + E).
     """
     indptr, indices = predecessors.indptr.tolist(), predecessors.indices.tolist()
     names = [""] * len(op_types)
@@ -210,15 +210,15 @@ def canonical_names(op_types: Sequence[str], predecessors: Csr, roots: Sequence[
 
 
 def sizes_of(port: Any) -> Shape:
-    """The shape of a port; a dynamic dimension counts with its upper bound, or as 1 where it has none."""
+    """Return the shape of a port; a dynamic dimension counts with its upper bound, or as 1 where it has none."""
     shape = port.get_partial_shape()
     if shape.is_static:
-        known = shape.to_shape()
-        return tuple([known[axis] for axis in range(len(known))])  # OpenVINO is ten times as slow to iterate over it
+        sizes = shape.to_shape()
+        return tuple([sizes[axis] for axis in range(len(sizes))])  # iterating over it is ten times as slow
     return () if shape.rank.is_dynamic else tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)
 
 
 def bytes_of(port: Any, sizes: Shape) -> int:
-    """Bytes of a tensor of these sizes at a port."""
+    """Return the bytes of a tensor of these sizes at a port."""
     element_type = port.get_element_type()
     return 0 if element_type.is_dynamic() else (prod(sizes) * int(element_type.bitwidth) + 7) // 8

@@ -1,4 +1,4 @@
-"""Graph coarsening: groups of ops as a smaller computation graph."""
+"""Coarsening: groups of ops as the ops of a smaller computation graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hsdag.ir.graph.flops import COMPUTES_PRODUCTS
 from hsdag.ir.graph.partition import Partition
 
 DEFAULT_SHARE = 1 / 16
-"""Largest share of a graph's FLOPs in one placement unit."""
+"""Largest share of a graph's FLOPs in one placement unit, unless an op alone has more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +21,8 @@ class CoarseGraph:
     """A partition of a graph's ops and its quotient as a graph of its own.
 
     ``partition`` maps ops of ``fine`` to groups; group g is op g of ``graph``, whose ops are in topological
-    order. A group bears the name of its first member, the type of the member with the most FLOPs, and the
-    output shape of its last member; FLOPs and weights are sums, ``output_bytes`` counts every tensor that
+    order. A group has the name of its first member, the type of the member with the most FLOPs, and the
+    output shape of its last member. FLOPs and weights are sums; ``output_bytes`` counts every tensor that
     leaves the group once. Edges between two groups that carry the same tensor are one edge.
     """
 
@@ -32,7 +32,7 @@ class CoarseGraph:
 
 
 def coarsen(fine: ComputationGraph, partition: Partition, edge_kept: BoolArray | None = None) -> CoarseGraph:
-    """The quotient of ``fine`` by ``partition`` over the kept edges (default: all), in O((V + E) log E).
+    """Return the quotient of ``fine`` by ``partition`` over the kept edges (default: all), in O((V + E) log E).
 
     Groups are renumbered in topological order. Raises ValueError when the quotient has a cycle.
     """
@@ -45,7 +45,7 @@ def coarsen(fine: ComputationGraph, partition: Partition, edge_kept: BoolArray |
 
 
 def chain_partition(graph: ComputationGraph) -> Partition:
-    """Co-location chains of the HSDAG paper, App. G: v_j joins v_i where each is the other's only neighbour.
+    """Group ops into the co-location chains of the HSDAG paper, App. G.
 
     In topological order, if v_j is the only child of v_i and v_i the only parent of v_j, both join one set;
     sets chain. Parallel edges between two ops count as one neighbour. O(V + E log E).
@@ -64,17 +64,17 @@ def placement_units(
     together: Iterable[Sequence[int]] = (),
     pinned: IntArray | None = None,
 ) -> CoarseGraph:
-    """The units a method places: co-location sets, chained by App. G.
+    """Group ops into the units that a method places: co-location sets, chained as in App. G.
 
-    ``together`` are sets of ops that a device computes as one and that are therefore not parted, with all that
-    lies between them; ops that float do not count.
-
-    ``max_share`` bounds the share of the graph's FLOPs in one chain: a longer one is cut in front of a
-    convolution, matrix product or the like, since a network without branches would else be one unit.
-    1.0 is the paper's coarsening.
-
-    ``pinned`` [N] says which device an op has to be on, negative for any: a chain is cut between ops of which it says
-    different things, and ops that have to be on different devices are parted even where a device computes them as one.
+    Args:
+        fine: The graph of ops.
+        max_share: Largest share of the graph's FLOPs in one chain, above 0. A longer chain is cut before a convolution,
+            matrix product or the like, as a network without branches would otherwise be one unit. 1.0 is the paper's
+            coarsening.
+        together: Sets of ops that a device computes as one. They are kept in one unit with all ops between them;
+            floating ops are ignored.
+        pinned: [N] the device that an op must be on, negative for any. A chain is cut where it changes, and ops that
+            must be on different devices are parted even if a device computes them as one.
     """
     constraints = colocate(fine)
     pinned = np.full(fine.num_ops, -1) if pinned is None else pinned
@@ -88,9 +88,9 @@ def placement_units(
 
 
 def _cut_chains(units: CoarseGraph, chains: Partition, max_share: float, wanted: IntArray) -> Partition:
-    """Cut every chain into pieces of at most ``max_share`` of all FLOPs, in front of a product of its own.
+    """Cut chains before a product where a piece would exceed ``max_share`` of all FLOPs, and where ``wanted`` changes.
 
-    And where the device that a unit has to be on, ``wanted`` [units] with negatives for any, changes.
+    ``wanted`` [units] is the device that a unit must be on, negative for any.
     """
     graph = units.graph
     limit = max_share * float(graph.flops.sum()) if max_share < 1.0 else np.inf
@@ -144,6 +144,6 @@ def _quotient_graph(fine: ComputationGraph, partition: Partition, crossing: IntA
 
 
 def _one_each(graph: ComputationGraph, edges: IntArray, *destination: IntArray) -> IntArray:
-    """Of edges [E'] that carry one tensor (to one destination, where these are given) the first, in order."""
+    """Return the first of the edges [E'] that carry the same tensor (to the same destination, if given), in order."""
     columns = (graph.edge_src[edges], graph.edge_src_port[edges], *destination)
     return edges[np.sort(np.unique(np.stack(columns), axis=1, return_index=True)[1])]

@@ -2,9 +2,9 @@
 
 A placement assigns a device to every co-location set. Ops whose value does not depend on the data (constants,
 arithmetic on constants, arithmetic on shapes) *float*: they belong to the set of their first consumer, and
-are copied for consumers on other devices when an affinity map is applied, so they never tie two sets
+are copied for consumers on other devices when an affinity map is applied. So they never tie two sets
 together and never cut a chain of weight decompression from its MatMul, Convolution or Gather. In models that keep
-state, so do the cheap ops between the model's inputs and its layers (``state.repeated_ops``).
+state, the cheap ops between the model's inputs and its layers float too (``state.repeated_ops``).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from hsdag.ir.graph.state import (
 )
 
 NEVER_FLOATING_TYPES = STATE_TYPES | {"Result", "If", "Loop", "TensorIterator"}
-"""Ops that are not copied even if all they read is constant: they hold state, or have a body."""
+"""Op types that are not copied even if all their inputs are constant: they hold state or have a body."""
 QUANTISING_TYPES = frozenset({"FakeQuantize", "FakeConvert"})
 QUANTISED = frozenset("i8 u8 i4 u4 i2 u2 u1 u3 u6 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0".split())
 HALF = frozenset({"f16", "bf16"})
 REAL = HALF | {"f32", "f64"}
 WORTH_KEEPING_BYTES = 4096
-"""A half-precision constant that takes at most this much in full precision is folded: keeping it saves nothing."""
+"""Largest size, in full precision, of a half-precision constant that is folded: keeping it compressed saves nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Colocation:
-    """The constraints of one graph.
+    """The co-location constraints of one graph.
 
     ``sets`` maps ops to co-location sets; ``floating`` [N] marks the ops that are copied where their
-    consumers differ; ``edge_kept`` [E] marks the edges that carry data between sets when consumers differ
-    (an edge that leaves a floating op carries none: the op is copied instead). The quotient of ``sets``
+    consumers are on several devices; ``edge_kept`` [E] marks the edges that carry data between sets on different
+    devices (an edge that leaves a floating op carries none, as the op is copied). The quotient of ``sets``
     over the kept edges is acyclic.
     """
 
@@ -51,7 +51,7 @@ class Colocation:
     edge_kept: BoolArray
 
     def joined(self, graph: ComputationGraph, together: Sequence[Sequence[int]]) -> Partition:
-        """The sets with those that share a member of ``together`` joined, and cycles that arise closed."""
+        """Join the sets that share a member of ``together``, and all sets on a cycle that arises."""
         pairs = [(ops[0], v) for ops in together for v in ops]
         first, others = self.sets.labels[np.array(pairs, dtype=np.int64).reshape(-1, 2)].T
         wider = Partition.from_pairs(self.sets.num_groups, first, others).refine(self.sets)
@@ -60,13 +60,13 @@ class Colocation:
 
 
 def colocate(graph: ComputationGraph) -> Colocation:
-    """Co-location constraints of a graph, in near-linear time.
+    """Return the co-location constraints of a graph, in near-linear time.
 
     - Constants, constant-only and shape-computing subgraphs belong to their first consumer's set.
     - A Parameter joins its first consumer, a Result its producer.
     - Sets that would wait for each other (a cycle of the quotient graph) become one.
-    - ReadValue and Assign of a variable, the attention that reads it, and what lies between are one set.
-    - The shape of a tensor that depends on data joins that tensor; arithmetic on it is repeated on every device.
+    - ReadValue and Assign of a variable, the attention that reads it, and the ops between them are one set.
+    - A ShapeOf of a tensor whose shape depends on data joins that tensor; every device repeats arithmetic on shapes.
 
     Bodies of If, Loop and TensorIterator are inside their op and need no constraint.
     """
@@ -94,7 +94,10 @@ def colocate(graph: ComputationGraph) -> Colocation:
 
 
 def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
-    """Raise PlacementError where ops that must share a device do not; floating ops follow their readers."""
+    """Raise PlacementError where ops that must share a device do not; floating ops are not checked.
+
+    ``devices`` [N] names the device of each op.
+    """
     constraints = colocate(graph)
     first: dict[int, int] = {}
     for v, group in enumerate(constraints.sets.labels.tolist()):
@@ -110,13 +113,13 @@ def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
 
 
 def floating_ops(graph: ComputationGraph) -> BoolArray:
-    """[N] ops that are copied where their consumers differ: those known before any data, and repeated ones."""
+    """Return [N] which ops are copied where their consumers differ: those known before any data, and repeated ones."""
     known = known_ops(graph)
     return known | repeated_ops(graph, known)
 
 
 def known_ops(graph: ComputationGraph) -> BoolArray:
-    """[N] ops whose value is known from constants and static shapes alone, and that have a consumer."""
+    """Return [N] which ops have a consumer and a value that follows from constants and static shapes alone."""
     types = graph.op_types
     indptr, indices = graph.predecessors.indptr.tolist(), graph.predecessors.indices.tolist()
     floating = [False] * graph.num_ops
@@ -132,7 +135,7 @@ def known_ops(graph: ComputationGraph) -> BoolArray:
 
 
 def kept_compressed(graph: ComputationGraph) -> BoolArray:
-    """[N] known ops whose value is a weight that takes less memory compressed, or is quantised."""
+    """Return [N] which known ops are weights that are quantised or take less memory compressed."""
     known = known_ops(graph).tolist()
     kept = np.zeros(graph.num_ops, dtype=np.bool_)
     for v in graph.topological_order.tolist():
@@ -143,7 +146,7 @@ def kept_compressed(graph: ComputationGraph) -> BoolArray:
 
 
 def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> bool:
-    """Whether a known op widens or quantises its input."""
+    """Return whether known op ``v`` widens or quantises its input."""
     if graph.op_types[v] in QUANTISING_TYPES:
         return True
     if graph.op_types[v] != "Convert" or graph.element_types[v] not in REAL:
@@ -154,7 +157,7 @@ def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> b
 
 
 def _set_ranks(graph: ComputationGraph, sets: Partition, src: IntArray, dst: IntArray) -> IntArray:
-    """[N] the place of each op's set in an order in which sets can run; those that wait for each other share one."""
+    """Return [N] the rank of each op's set in an order in which sets can run; sets on a cycle share a rank."""
     sets = Partition.from_labels(sets.cycles(src, dst)[sets.labels])
     first = np.full(sets.num_groups, graph.num_ops)
     np.minimum.at(first, sets.labels, graph.position)
@@ -162,7 +165,7 @@ def _set_ranks(graph: ComputationGraph, sets: Partition, src: IntArray, dst: Int
 
 
 def _owners(graph: ComputationGraph, floating: BoolArray, rank: IntArray) -> IntArray:
-    """[N] for a floating op the op of the least ``rank`` [N] that consumes it and does not float."""
+    """Return [N] for a floating op its non-floating consumer of least ``rank`` [N], direct or not; else the op."""
     ranks = rank.tolist()
     indptr, indices = graph.successors.indptr.tolist(), graph.successors.indices.tolist()
     owner = list(range(graph.num_ops))
@@ -173,7 +176,7 @@ def _owners(graph: ComputationGraph, floating: BoolArray, rank: IntArray) -> Int
 
 
 def _first_reader(graph: ComputationGraph, v: int, known: BoolArray, owner: IntArray, rank: IntArray) -> int:
-    """The reader of op v of the least ``rank`` [N] that depends on data, or any reader, or v itself."""
+    """Return the reader of op ``v`` of the least ``rank`` [N] that depends on data, else any reader, else ``v``."""
     readers = graph.successors.of(v)
     on_data = readers[~known[readers]]
     candidates = owner[on_data if len(on_data) else readers]
@@ -181,24 +184,25 @@ def _first_reader(graph: ComputationGraph, v: int, known: BoolArray, owner: IntA
 
 
 def half_constants(graph: ComputationGraph) -> BoolArray:
-    """[N] constants in half precision, which a device that computes in single precision holds in that."""
+    """Return [N] which ops are half-precision constants; a device that computes in single precision widens them."""
     types = zip(graph.op_types, graph.element_types, strict=True)
     return np.array([kind == "Constant" and element in HALF for kind, element in types], dtype=np.bool_)
 
 
 def widened(graph: ComputationGraph) -> ComputationGraph:
-    """The graph with ``weight_bytes`` as a device holds them that computes in single precision."""
+    """Return the graph with ``weight_bytes`` as on a device that computes in single precision."""
     return replace(graph, weight_bytes=graph.weight_bytes * np.where(half_constants(graph), 2, 1))
 
 
-def held_bytes(graph: ComputationGraph, device: IntArray, widens: BoolArray) -> FloatArray:
-    """[D] ``weight_bytes`` on each device under a placement [N]; those of an op that floats on all that read it.
+def resident_weight_bytes(graph: ComputationGraph, device: IntArray, widens: BoolArray) -> FloatArray:
+    """Return [D] the bytes of weights on each device under a placement [N].
 
-    ``widens`` [D] says which devices hold twice the bytes of constants in half precision.
+    Weights of a floating op count on every device that reads it. ``widens`` [D] says which devices hold half-precision
+    constants in single precision, in twice the bytes.
     """
     floating = floating_ops(graph)
     factor = np.where(half_constants(graph)[:, None] & widens, 2.0, 1.0)
-    readers = [1 << d for d in device.tolist()]  # of each op, the bits of the devices that it is on
+    readers = [1 << d for d in device.tolist()]  # per op, a bit mask of the devices it is on
     held = np.zeros(len(widens))
     for v in graph.topological_order[::-1].tolist():
         if floating[v]:

@@ -23,7 +23,7 @@ BoolArray = NDArray[np.bool_]
 class Csr:
     """Neighbour lists: those of op v are ``indices[indptr[v]:indptr[v + 1]]``.
 
-    ``edges`` holds, beside each neighbour, the index of the edge that leads to it, all in edge order.
+    ``edges`` has, for each neighbour, the index of the edge that leads to it. Neighbours are in edge order.
     """
 
     indptr: IntArray
@@ -32,19 +32,19 @@ class Csr:
 
     @staticmethod
     def build(num_ops: int, tail: IntArray, head: IntArray) -> Csr:
-        """Neighbour lists of ``tail`` -> ``head`` in O(N + E), neighbours in edge order."""
+        """Build neighbour lists of ``tail`` -> ``head`` in O(N + E), neighbours in edge order."""
         order = np.argsort(tail, kind="stable").astype(np.int64)
         indptr = np.zeros(num_ops + 1, dtype=np.int64)
         np.cumsum(np.bincount(tail, minlength=num_ops), out=indptr[1:])
         return Csr(indptr, head[order], order)
 
     def of(self, v: int) -> IntArray:
-        """Neighbours of op v, repeated where several edges lead to the same op."""
+        """Return the neighbours of op ``v``, repeated where several edges lead to the same op."""
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
 
 def inverse_of(order: IntArray) -> IntArray:
-    """[N] the place of each item in ``order`` [N], a permutation of them."""
+    """Return [N] the place of each item in ``order`` [N], a permutation of them."""
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return place
@@ -66,7 +66,7 @@ class ComputationGraph:
     op_names: tuple[str, ...]
     op_types: tuple[str, ...]
     element_types: tuple[str, ...]
-    shapes: IntArray  # [N, R] first output's shape, zero-padded
+    shapes: IntArray  # [N, R] shape of the first output, zero-padded
     ranks: IntArray  # [N]
     output_bytes: IntArray  # [N]
     weight_bytes: IntArray  # [N] bytes of constants held by the op itself
@@ -78,9 +78,9 @@ class ComputationGraph:
     edge_bytes: IntArray  # [E]
     topological_order: IntArray  # [N] op indices, producers first
     variables: tuple[str, ...]  # [N] variable id of ReadValue and Assign, else ""
-    is_dynamic: BoolArray | None = None  # [N] whether a size of an output depends on the data; None: none does
-    is_function: BoolArray | None = None  # [N] whether what is read decides what is given; None: by the op types alone
-    canonical_names: tuple[str, ...] = ()  # [N] the same at every read of the model; by default the op names
+    is_dynamic: BoolArray | None = None  # [N] whether a size of an output depends on the data; None: nowhere
+    is_function: BoolArray | None = None  # [N] whether inputs determine outputs; None: judge by op types
+    canonical_names: tuple[str, ...] = ()  # [N] equal at every read of the model; op names by default
 
     def __post_init__(self) -> None:
         if not self.canonical_names:
@@ -108,46 +108,46 @@ class ComputationGraph:
 
     @property
     def num_ops(self) -> int:
-        """|V|."""
+        """Return |V|."""
         return len(self.op_names)
 
     @property
     def num_edges(self) -> int:
-        """|E|, one edge per connected input port."""
+        """Return |E|, one edge per connected input port."""
         return len(self.edge_src)
 
     @property
     def mean_degree(self) -> float:
-        """|E| / |V|, as in the HSDAG paper's Table 1."""
+        """Return |E| / |V|, as in the HSDAG paper's Table 1."""
         return self.num_edges / self.num_ops if self.num_ops else 0.0
 
     @cached_property
     def position(self) -> IntArray:
-        """[N] place of each op in the topological order, counted from 0."""
+        """Return [N] the place of each op in the topological order, counted from 0."""
         return inverse_of(self.topological_order)
 
     @cached_property
     def successors(self) -> Csr:
-        """Consumers of every op."""
+        """Return the consumers of every op."""
         return Csr.build(self.num_ops, self.edge_src, self.edge_dst)
 
     @cached_property
     def predecessors(self) -> Csr:
-        """Producers of every op, in the order of its input ports."""
+        """Return the producers of every op, in the order of its input ports."""
         return Csr.build(self.num_ops, self.edge_dst, self.edge_src)
 
     @cached_property
     def index_of(self) -> dict[str, int]:
-        """Op index by name."""
+        """Return the index of each op by its name."""
         return {name: v for v, name in enumerate(self.op_names)}
 
     def shape_of(self, v: int) -> tuple[int, ...]:
-        """Shape of op v's first output."""
+        """Return the shape of op ``v``'s first output."""
         return tuple(int(d) for d in self.shapes[v, : self.ranks[v]])
 
 
 def padded(shapes: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
-    """[N, R] shapes padded with zeros to the largest rank, and their ranks [N]."""
+    """Return [N, R] shapes padded with zeros to the largest rank, and their ranks [N]."""
     ranks = np.asarray([len(shape) for shape in shapes], dtype=np.int64)
     table = np.zeros((len(shapes), int(ranks.max(initial=0))), dtype=np.int64)
     for v, shape in enumerate(shapes):
@@ -165,9 +165,9 @@ def graph_from_edges(
     output_bytes: Sequence[int] | None = None,
     flops: Sequence[float] | None = None,
 ) -> ComputationGraph:
-    """A graph from plain lists: for synthetic workloads and tests.
+    """Build a graph from plain lists, for synthetic workloads and tests.
 
-    Shapes default to ``(1,)``, ``output_bytes`` to four bytes per element of the shape, ports are counted
+    Shapes default to ``(1,)``, ``output_bytes`` to four bytes per element of the shape; input ports are numbered
     in edge order. Raises ValueError when the edges form a cycle.
     """
     n = len(op_types)
@@ -201,14 +201,20 @@ def graph_from_edges(
 
 
 def from_networkx(graph: Any, name: str = "graph") -> ComputationGraph:
-    """Return a graph from a directed acyclic ``networkx.DiGraph``: a node is an op, named as the text of its key.
+    """Build a graph from a directed acyclic ``networkx.DiGraph``: each node is an op, named as its key in text.
 
-    Attributes of nodes, all optional: ``op_type`` ("Op" by default), ``shape`` (``(1,)``), ``output_bytes`` (four for
-    each element of the shape), ``weight_bytes`` (0), ``flops`` (0). An attribute ``bytes`` of an edge says what is sent
-    along it, by default the output of its source. Raises ValueError for a graph that has a cycle or is not directed,
-    and for two nodes of one name.
+    Args:
+        graph: Its nodes may have the attributes ``op_type`` ("Op" by default), ``shape`` (``(1,)``), ``output_bytes``
+            (four for each element of the shape), ``weight_bytes`` (0) and ``flops`` (0). An edge may have ``bytes``,
+            the bytes sent along it, by default all output bytes of its source.
+        name: The name of the graph.
 
-    Example: ``from_networkx(networkx.DiGraph([("a", "b")])).op_names`` is ``("a", "b")``.
+    Raises ValueError for a graph that has a cycle or is not directed, and for two nodes of one name.
+
+    >>> import hsdag, networkx
+    >>> graph = hsdag.from_networkx(networkx.DiGraph([("a", "b"), ("b", "c")]))
+    >>> graph.op_names, graph.num_edges
+    (('a', 'b', 'c'), 2)
     """
     if not graph.is_directed():
         raise ValueError("the graph has to be directed: its edges go from an op to those that read its result")
@@ -236,7 +242,7 @@ def from_networkx(graph: Any, name: str = "graph") -> ComputationGraph:
 
 
 def topological_order(num_ops: int, src: IntArray, dst: IntArray) -> IntArray:
-    """[N] a topological order of the ops by Kahn's algorithm, first come first served, in O(N + E).
+    """Return [N] a topological order of the ops by Kahn's algorithm, first come first served, in O(N + E).
 
     Raises ValueError when the edges form a cycle.
     """
@@ -244,7 +250,7 @@ def topological_order(num_ops: int, src: IntArray, dst: IntArray) -> IntArray:
     indptr, indices = successors.indptr.tolist(), successors.indices.tolist()
     waiting = np.bincount(dst, minlength=num_ops).tolist()
     order = [v for v in range(num_ops) if waiting[v] == 0]
-    for v in order:  # grows while it is read
+    for v in order:  # the list grows while it is read
         for u in indices[indptr[v] : indptr[v + 1]]:
             waiting[u] -= 1
             if waiting[u] == 0:
@@ -255,9 +261,9 @@ def topological_order(num_ops: int, src: IntArray, dst: IntArray) -> IntArray:
 
 
 def ranked_order(num_ops: int, src: IntArray, dst: IntArray, rank: ArrayLike) -> IntArray:
-    """[N] the topological order that always takes the op of the smallest ``rank`` [N] next; ties by index.
+    """Return [N] the topological order that always takes the ready op of the smallest ``rank`` [N]; ties by index.
 
-    O(N log N + E). The edges form no cycle.
+    O(N log N + E). The edges must not form a cycle.
     """
     successors = Csr.build(num_ops, src, dst)
     ranks = np.asarray(rank).tolist()

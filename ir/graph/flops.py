@@ -16,7 +16,7 @@ MOVES_DATA = frozenset(
     "Parameter ReadValue Reshape Result ReverseSequence ScatterElementsUpdate ScatterNDUpdate ScatterUpdate "
     "ShapeOf Slice SpaceToDepth Split Squeeze StridedSlice Tile Transpose Unsqueeze VariadicSplit".split()
 )
-"""Op types that compute nothing."""
+"""Op types that only move data and count as no operations."""
 
 ELEMENTWISE = frozenset(
     "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceiling Clamp Cos Cosh Divide Elu Equal Erf Exp FakeQuantize Floor "
@@ -36,11 +36,11 @@ TRANSCENDENTAL_COST = {
     "Tanh": 6,
     "Exp": 4,
 }
-"""Operations per output element where one is too few."""
+"""Operations per output element, for op types where one is too few."""
 
 
 def op_flops(op_type: str, inputs: list[Shape], output: Shape, attributes: Mapping[str, object]) -> float:
-    """Estimated operations of an op from the shapes of its inputs and of its first output."""
+    """Estimate the operations of an op from the shapes of its inputs and of its first output."""
     if op_type in MOVES_DATA:
         return 0.0
     rule = _RULES.get(op_type)
@@ -55,7 +55,7 @@ def op_flops(op_type: str, inputs: list[Shape], output: Shape, attributes: Mappi
 
 
 def _matmul(inputs: list[Shape], output: Shape, attributes: Mapping[str, object]) -> float:
-    """Every output element takes as many multiply-adds as the contracted axis is long."""
+    """Count a multiply-add per output element and position on the contracted axis."""
     left = inputs[0]
     if not left:
         return 0.0
@@ -72,7 +72,7 @@ def _recurrent(gates: int) -> Rule:
 
 
 def _attention(inputs: list[Shape], output: Shape, _: Mapping[str, object]) -> float:
-    """Query [..., L, D] and key [..., S, D]: two products of L x S x D and a softmax over L x S."""
+    """Count two products of L x S x D and a softmax over L x S, for query [..., L, D] and key [..., S, D]."""
     keys = inputs[1][-2] if len(inputs[1]) > 1 else 1
     return float(prod(output[:-1]) * keys * (4 * output[-1] + 5)) if output else 0.0
 
@@ -88,4 +88,4 @@ _RULES: dict[str, Rule] = {
 }
 
 COMPUTES_PRODUCTS = frozenset(_RULES)
-"""Op types that carry the arithmetic of a network: each starts a piece of work worth placing by itself."""
+"""Op types that do most of a network's arithmetic: each starts a piece of work worth placing by itself."""

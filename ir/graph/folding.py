@@ -1,4 +1,4 @@
-"""A clone of a model in which everything known before any data is folded.
+"""Folding: a clone of a model in which every value known before any data is a constant.
 
 Legend: N ops of the model.
 """
@@ -12,20 +12,20 @@ import openvino as ov
 from openvino import opset13
 from openvino.passes import ConstantFolding, Manager
 
-from hsdag.ir.graph.build import twins_of
+from hsdag.ir.graph.build import corresponding_nodes
 from hsdag.ir.graph.colocation import kept_compressed, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
 
 
 def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, list[ov.Node]]:
-    """A clone in which everything known before any data is folded, and its nodes for the ops [N], named by index.
+    """Return a clone with known values folded, and its nodes for the ops [N], named by op index.
 
     An op that reads folded values reads one constant for each. Decompressions of weights are kept. Nodes of folded
     ops are returned too, but are no longer part of the clone.
     """
     clone = model.clone()
-    nodes = twins_of(model, clone)
+    nodes = corresponding_nodes(model, clone)
     for v, node in enumerate(nodes):
         node.set_friendly_name(str(v))
         for added in node.input_values()[len(graph.predecessors.of(v)) :]:
@@ -47,7 +47,7 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
         and not kept[op_of_clone(source)]
     ]
     sources = {(s.get_node().get_name(), s.get_index()): s for s in (port.get_source_output() for port in ports)}
-    donor = copied_constants(list(sources.values()))  # what OpenVINO cannot fold is a copy
+    donor = copied_constants(list(sources.values()))  # a value that OpenVINO cannot fold stays a copy of its ops
     manager = Manager()
     manager.register_pass(ConstantFolding())
     manager.run_passes(donor)
@@ -59,10 +59,10 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
 
 
 def op_of_clone(node: ov.Node) -> int:
-    """The op that a node named by ``folded_clone`` corresponds to; output k of an op folds into a constant ``op.k``."""
+    """Return the op of a node named by ``folded_clone``; the constant of an op's output k is named ``op.k``."""
     return int(node.get_friendly_name().partition(".")[0])
 
 
 def copied_constants(values: Sequence[ov.Output]) -> ov.Model:
-    """A model of nothing but results for values that depend on constants alone; it shares the constants' memory."""
+    """Return a model of results for values that depend on constants alone; it shares the constants' memory."""
     return ov.Model([opset13.result(value) for value in values], [], "constants").clone()

@@ -1,8 +1,8 @@
-"""Gated layers, written so that the CPU plugin computes them in one thread.
+"""A rewrite of gated layers that keeps the CPU plugin from a division by zero when it computes in one thread.
 
-It makes ``(act(x A) * (x B)) C`` one kernel, LLMMLP, where it computes in bf16 or f16 on processors with AMX, and that
-kernel divides its rows between half as many pairs as it has threads: with one thread it divides by zero, and the
-process ends with SIGFPE (2026.4.1).
+In bf16 or f16 on processors with AMX, the plugin makes ``(act(x A) * (x B)) C`` one kernel, LLMMLP. That kernel divides
+its rows between half as many pairs as it has threads: with one thread it divides by zero, and the process ends with
+SIGFPE (2026.4.1).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec
 
 THREADS = "INFERENCE_NUM_THREADS"
-"""OpenVINO's property for how many threads a CPU device computes in."""
+"""OpenVINO's property for the number of threads in which a CPU device computes."""
 
 UNGATED = frozenset(("MatMul", "Split", "VariadicSplit"))
-"""Ops that give what is gated: a layer, or a part of what one layer gives for both."""
+"""Op types whose outputs are gated: a layer, or a part of a layer that computes both factors."""
 
 
 def has_one_thread(spec: DeviceSpec) -> bool:
-    """Whether a device is a CPU that was told to compute in one thread."""
+    """Return whether a device is a CPU that is told to compute in one thread."""
     return spec.plugin == "CPU" and spec.properties.get(THREADS) == "1"
 
 
 def keep_gates_apart(nodes: Iterable[ov.Node]) -> None:
-    """Have a product of two tensors that a layer reads computed as -(-a * b), which the kernel is not made of.
+    """Rewrite products a * b of two layer outputs that a MatMul reads as -(-a * b), which the kernel does not match.
 
-    The numbers are the same. What is new has the affinity of the product.
+    The numbers stay the same. New ops get the affinity of the product.
     """
     for layer in (node for node in nodes if node.get_type_name() == "MatMul"):
         product = layer.input_value(0).get_node()
@@ -50,7 +50,7 @@ def keep_gates_apart(nodes: Iterable[ov.Node]) -> None:
 
 
 def with_gates_apart(model: ov.Model, spec: DeviceSpec) -> ov.Model:
-    """Return what is compiled of a model for a device alone: a copy where that has one thread."""
+    """Return the model to compile for a device alone: a rewritten copy if the device has one thread."""
     if not has_one_thread(spec):
         return model
     clone = model.clone()

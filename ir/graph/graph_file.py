@@ -1,4 +1,4 @@
-"""Graph files: a computation graph as a JSON document, so that a model can be shown without its weights.
+"""Graph files: a computation graph as a JSON document, so that a model can be shared without its weights.
 
 Legend: N ops, E edges.
 """
@@ -55,7 +55,7 @@ def write_graph_file(graph: ComputationGraph, path: Path) -> None:
 
 
 def read_graph_file(path: Path) -> ComputationGraph:
-    """Read a graph file. Raises FileFormatError when it is missing, or is no graph."""
+    """Read a graph file. Raises FileFormatError when it is missing or not a graph."""
     record = parse_record(GraphRecord, read_text(path), str(path))
     columns: dict[str, Any] = dict(record.model_dump(exclude={"format", "version"}))
     columns["shapes"], columns["ranks"] = padded(record.shapes)

@@ -1,8 +1,7 @@
-"""Masks of attention, written as the CPU plugin reads them rightly where it computes in bf16.
+"""A rewrite of attention masks that the CPU plugin would misread when it computes in bf16.
 
-An input or a constant of f32 that is added on the right of the scores, and that has more than one number along the
-keys alone, is taken there for one of bf16 (2026.4.1, its pass FuseBinaryEltwise). On the left it is read as it is, at
-the same speed.
+An f32 input or constant that is added on the right of the scores, and that varies only along the keys, is read there
+as bf16 (2026.4.1, its pass FuseBinaryEltwise). On the left it is read correctly, at the same speed.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ COMMUTES = frozenset(("Add", "Maximum", "Minimum", "Multiply"))
 
 
 def put_masks_first(nodes: Iterable[ov.Node]) -> None:
-    """Have the ops between a product of two tensors and a softmax read masks along the keys first.
+    """Make the ops between a product of two tensors and a softmax read masks along the keys as their first input.
 
-    Attention that is one op becomes these ops where it has such a mask. The numbers are the same.
+    An attention op with such a mask is first decomposed into these ops. The numbers stay the same.
     """
     for node in nodes:
         kind = node.get_type_name()
@@ -38,7 +37,7 @@ def _is_along_keys(value: ov.Output) -> bool:
 
 
 def _swap_above(softmax: ov.Node) -> None:
-    """Follow the scores up to their product, and swap what each op reads on the way where a mask comes second."""
+    """Follow the scores up to their product, and swap the inputs of each op on the way whose second is a mask."""
     node, read_second = softmax.input_value(0).get_node(), []
     while node.get_type_name() in ELEMENTWISE:
         values = node.input_values()
@@ -46,7 +45,7 @@ def _swap_above(softmax: ov.Node) -> None:
         if nth == 0 and len(values) == 2 and _is_along_keys(values[1]):
             read_second.append(node)
         node = values[nth].get_node()
-    if node.get_type_name() == "MatMul" and len(node.get_input_partial_shape(1)) > 2:  # not the weights of a layer
+    if node.get_type_name() == "MatMul" and len(node.get_input_partial_shape(1)) > 2:  # weights have two axes
         for reader in read_second:
             scores, mask = reader.input_values()
             if reader.get_type_name() in COMMUTES:

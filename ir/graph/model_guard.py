@@ -1,6 +1,6 @@
-"""ModelGuard: has another process read a model first, since OpenVINO crashes, hangs or fills the memory on some files.
+"""Reading a model in another process first, since OpenVINO crashes, hangs or fills the memory on some files.
 
-A model file that is damaged, or made to do harm, then costs a process of hsdag's and never the user's own.
+A damaged or malicious model file then ends hsdag's reader process and never the user's own.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 READER_COMMAND = process_command("hsdag.ir.graph.model_guard")
 
 LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 4.0, 2_000_000
-"""What reading may take: this much, and more for files of more bytes than are read meanwhile at this speed."""
+"""Limit on the time to read a model: the first, in seconds, plus the size of its files divided by the second."""
 
 IDLE_S = 5.0
-"""How long the process waits for another model before it ends; after most of that it is asked no more."""
+"""Seconds without a request after which the reader process ends; after 80% of them it is restarted instead of asked."""
 
 LEAST_BYTES, BYTES_PER_BYTE = 800_000_000, 6
-"""Memory for reading a model: this much, and so many times the size of the files in its folder."""
+"""Limit on the memory to read a model: the first, in bytes, plus the second times the size of the files beside it."""
 
 GRACE_S = 1
-"""Beyond the limit of time, after which the process ends by itself: whoever should have killed it is gone."""
+"""Seconds beyond the time limit after which the process ends itself, as its parent did not."""
 
 
 @dataclass(frozen=True)
 class ReadModel(Request[None]):
-    """Read a model under variables of an ``environment``, give it shapes, and forget it.
+    """A request to read a model with environment variables set, give it shapes, and forget it.
 
-    ``beside_bytes`` are the bytes of all files beside it; the process ends by itself soon after ``limit_s``.
+    ``beside_bytes`` is the size of all files beside it; the process ends itself soon after ``limit_s``.
     """
 
     path: Path
@@ -54,11 +54,11 @@ class ReadModel(Request[None]):
 
 
 class Reader:
-    """What the process does: it reads models within limits of memory and time."""
+    """The server in the reader process, which reads models within limits of memory and time."""
 
     def handle(self, request: ReadModel) -> None:
-        """Read one. Raises ModelError, and for shapes what ``load_model`` raises."""
-        from hsdag.ir.graph.reader import load_model  # which imports this module
+        """Read one model. Raises ModelError, and for shapes what ``load_model`` raises."""
+        from hsdag.ir.graph.reader import load_model  # imported late: it imports this module
 
         limit = limit_memory(LEAST_BYTES + BYTES_PER_BYTE * request.beside_bytes)
         os.environ.update(request.environment)
@@ -71,7 +71,7 @@ class Reader:
 
 
 class ModelGuard:
-    """The process, started when it is needed, and again after it has ended; calls take turns."""
+    """A reader process, started on first use and again after it has ended; calls take turns."""
 
     def __init__(self) -> None:
         self._client: WorkerClient | None = None
@@ -83,11 +83,11 @@ class ModelGuard:
     def check(
         self, path: Path, shapes: Shapes, spare: Shapes, environment: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Raise ModelError unless the process can read the model, give it these shapes, and lives on, all in time."""
+        """Raise ModelError unless the process reads the model and gives it these shapes in time, without crashing."""
         own_bytes, beside_bytes = _sizes_bytes(path)
         limit_s = LEAST_LIMIT_S + own_bytes / SLOWEST_BYTES_PER_S
-        given = {name: tuple(map(int, shape)) for name, shape in shapes.items()}
-        request = ReadModel(path.absolute(), given, dict(spare), dict(environment), beside_bytes, limit_s)
+        sizes = {name: tuple(map(int, shape)) for name, shape in shapes.items()}
+        request = ReadModel(path.absolute(), sizes, dict(spare), dict(environment), beside_bytes, limit_s)
         with self._turn:
             try:
                 self.begin().call(request, limit_s)
@@ -102,17 +102,17 @@ class ModelGuard:
                 self._ends_s = time.monotonic() + 0.8 * IDLE_S
 
     def close(self) -> None:
-        """End the process."""
+        """End the reader process."""
         client, self._client = self._client, None
         if client is not None and self._owner == os.getpid():
             client.close()
 
     def begin(self) -> WorkerClient:
-        """Start the process without waiting for it; a fork of this one has its own."""
+        """Start the process without waiting for it; a fork of this process starts its own."""
         if self._client is None or self._owner != os.getpid():
             self._client = WorkerClient(Request[None](), READER_COMMAND, name="reader")
             self._owner = os.getpid()
-        if time.monotonic() > self._ends_s:  # by itself, since there was nothing to do
+        if time.monotonic() > self._ends_s:  # it has ended itself for lack of requests
             self._client.restart()
             self._ends_s = math.inf
         self._client.begin()
@@ -120,22 +120,22 @@ class ModelGuard:
 
 
 def _stem(path: Path) -> str:
-    """A path without its suffix; the present folder, which has no name, as it is."""
+    """Return a path without its suffix; the current folder, which has no name, as it is."""
     return str(path.with_suffix("") if path.name else path)
 
 
 def _sizes_bytes(path: Path) -> tuple[int, int]:
-    """Of a model's own files; and of all files beside it, where its weights may lie.
+    """Return the bytes of a model's own files, and of all files beside it, where its weights may be.
 
-    Its own have its name with another suffix (``m.bin``, ``m.onnx_data``), or with one more (``m.onnx.data``).
+    Its own files have its name with another suffix (``m.bin``, ``m.onnx_data``) or with one more (``m.onnx.data``).
     """
     try:
         beside = list(path.rglob("*") if path.is_dir() else path.parent.iterdir())
-    except PermissionError:  # of a folder whose files may be read, but not listed
+    except PermissionError:  # a folder whose files may be read, but not listed
         beside = [path, Path(f"{_stem(path)}.bin")]
     own_bytes = beside_bytes = 0
     for file in beside:
-        with suppress(OSError):  # others come and go in its folder
+        with suppress(OSError):  # other files appear and vanish meanwhile
             size_bytes = file.stat().st_size if file.is_file() else 0
             beside_bytes += size_bytes
             own_bytes += size_bytes * (path.is_dir() or path.stem in (file.stem, Path(file.stem).stem))
@@ -143,7 +143,7 @@ def _sizes_bytes(path: Path) -> tuple[int, int]:
 
 
 GUARD = ModelGuard()
-"""Of this process."""
+"""The guard of this process."""
 
 
 if __name__ == "__main__":

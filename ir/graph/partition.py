@@ -1,4 +1,4 @@
-"""Partition: a grouping of ops and its quotient graph."""
+"""Partitions of ops into groups, and their quotient graphs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Partition:
 
     @staticmethod
     def from_labels(labels: IntArray) -> Partition:
-        """Groups numbered by the first item that belongs to them; labels may be any integers."""
+        """Build a partition from any integer labels [N]; groups are numbered in the order of their first items."""
         _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         rank = inverse_of(np.argsort(first, kind="stable"))
         return Partition(rank[inverse.reshape(-1)].astype(np.int64), len(first))
 
     @staticmethod
     def from_pairs(num_items: int, left: IntArray, right: IntArray) -> Partition:
-        """Connected components of the undirected pairs ``left[i]`` - ``right[i]``, in near-linear time.
+        """Return the connected components of the undirected pairs ``left[i]`` - ``right[i]``, in near-linear time.
 
-        Every component is a tree of links to smaller items, whose roots are joined until each has one.
+        Every component is a tree of links to smaller items; roots are joined until each component has one.
         """
         links = np.arange(num_items, dtype=np.int64)
         joined = None
@@ -54,34 +54,37 @@ class Partition:
 
     @staticmethod
     def identity(num_items: int) -> Partition:
-        """Every item its own group."""
+        """Return the partition with every item in a group of its own."""
         return Partition(np.arange(num_items, dtype=np.int64), num_items)
 
     @cached_property
     def members(self) -> Csr:
-        """Items of every group, ascending: ``partition.members.of(g)``."""
+        """Return the items of every group, ascending: ``partition.members.of(g)``."""
         return Csr.build(self.num_groups, self.labels, np.arange(len(self.labels), dtype=np.int64))
 
     def refine(self, fine: Partition) -> Partition:
-        """The map item -> group of this partition, where this one groups the groups of ``fine``."""
+        """Compose the maps: from the items of ``fine`` to this partition's groups of its groups.
+
+        Raises ValueError if this partition has another number of items than ``fine`` has groups.
+        """
         if fine.num_groups != len(self.labels):
             raise ValueError(f"cannot compose: {fine.num_groups} fine groups, but {len(self.labels)} items here")
         return Partition(self.labels[fine.labels], self.num_groups)
 
     def cycles(self, src: IntArray, dst: IntArray) -> IntArray:
-        """[G] a number that groups share where they are on a common cycle of the quotient graph."""
+        """Return [G] a number per group, the same for groups on a common cycle of the quotient graph."""
         quotient = self.quotient_edges(src, dst)
         with suppress(ValueError):
             topological_order(self.num_groups, *quotient)
             return np.arange(self.num_groups)
-        from scipy.sparse import coo_array  # only here: it loads slowly, and hardly any quotient has a cycle
+        from scipy.sparse import coo_array  # imported late: it loads slowly, and hardly any quotient has a cycle
         from scipy.sparse.csgraph import connected_components
 
         matrix = coo_array((np.ones(len(quotient[0]), dtype=np.int8), quotient), shape=(self.num_groups,) * 2)
         return connected_components(matrix, directed=True, connection="strong")[1].astype(np.int64)
 
     def quotient_edges(self, src: IntArray, dst: IntArray) -> tuple[IntArray, IntArray]:
-        """Distinct edges between different groups, sorted by (source, destination)."""
+        """Return the distinct edges between different groups, sorted by (source, destination)."""
         s, d = self.labels[src], self.labels[dst]
         keep = s != d
         return np.divmod(np.unique(s[keep] * np.int64(self.num_groups) + d[keep]), self.num_groups)

@@ -10,10 +10,15 @@ from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
 
 
 def longest_before(order: IntArray, inputs: Csr, op_costs: FloatArray, edge_costs: FloatArray) -> FloatArray:
-    """[N] cost of the longest path that leads to each op, its own cost left out; 0 where no edge leads there.
+    """Return [N] the cost of the longest path that leads to each op, without its own cost; 0 where no edge leads.
 
-    ``order`` [N] puts every op behind its ``inputs``: a topological order and the predecessors, or both reversed for
-    the longest path that follows each op. ``op_costs`` is [N], ``edge_costs`` [E] by index of the edge. O(N + E).
+    Args:
+        order: [N] a topological order; reversed, for the longest path that follows each op.
+        inputs: The predecessors of each op; with a reversed order, the successors.
+        op_costs: [N] costs of ops.
+        edge_costs: [E] costs of edges by index.
+
+    O(N + E).
     """
     indptr, indices, edges = inputs.indptr.tolist(), inputs.indices.tolist(), edge_costs[inputs.edges].tolist()
     longest, behind = [0.0] * len(order), [0.0] * len(order)

@@ -1,4 +1,4 @@
-"""Reading models: anything OpenVINO reads becomes an ov.Model with fixed shapes, and a ComputationGraph."""
+"""Reading models: anything that OpenVINO reads becomes an ov.Model with fixed shapes."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from hsdag.ir.files import MODEL_SUFFIXES, new_files
 from hsdag.ir.graph.model_guard import GUARD
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Fixed shape per input name; the empty name means the only input."""
+"""Fixed shape per input name; the empty name stands for the only input."""
 
 LIKELY_SIZE = 64
 LIKELY_TOKENS = "128,1+1024"
 
 TOKEN_INPUTS = ("input_ids", "attention_mask", "position_ids", "beam_idx")
-"""Inputs of a language model, of which ``--tokens`` gives the shapes."""
+"""Inputs of a language model whose shapes ``--tokens`` gives."""
 
 EMBEDDED_INPUT = "inputs_embeds"
-"""What a language model reads in place of ``input_ids`` where it is given more than text: a vector for each token."""
+"""Input of a language model that replaces ``input_ids`` where it gets more than text: a vector for each token."""
 
 CHAT_TOKENS = "1024,1+1024@256"
-"""What a network that generates is placed for where nobody says: a long prompt, and an answer of 256 tokens."""
+"""Tokens for which a generating network is placed by default: a long prompt, and an answer of 256 tokens."""
 
 NETWORKS = ("openvino_model.xml", "openvino_language_model.xml", "openvino_decoder_model.xml")
-"""Of a folder as optimum-intel and model hubs have it: the network that generates, or the only one."""
+"""Names of the network in a folder of optimum-intel or a model hub: the generating network, or the only one."""
 
 NO_CONVERTER = "Please check that model format"
-"""In what OpenVINO says of a file that no converter takes."""
+"""Part of OpenVINO's message about a file that no converter takes."""
 
 SAVED_MODEL = "saved_model.pb"
-"""What a folder that is a model holds: TensorFlow's SavedModel."""
+"""File by which a folder is recognised as a TensorFlow SavedModel."""
 
 EXTENSIONS_VARIABLE = "HSDAG_EXTENSIONS"
-"""Libraries of custom operations, separated as in PATH; ``--extension`` adds to them."""
+"""Environment variable with libraries of custom operations, separated as in PATH; ``--extension`` adds to them."""
 
 _FAILED_NODE = re.compile(r"ONNX node '<Node\((?P<type>.*?)\): (?P<output>.*?)>'.*\n(?:.+\n)*?(?P<why>.+)\n\s*\n")
-"""What a front end says of a node, and in the last line of the paragraph of why it cannot be converted."""
+"""Front end's message about a node that it cannot convert; the reason is the last line of the paragraph."""
 
 _UNKNOWN_OPS = re.compile(r"No conversion rule found for operations: (.*)|Cannot create (\S+) layer")
-"""What OpenVINO says of ops that it cannot read."""
+"""OpenVINO's message about ops that it does not know."""
 
 _DATA_TAG = re.compile(rb"<data\s[^>]*>")
 _OFFSET = re.compile(rb'\soffset="(\d{1,99})"')
@@ -60,10 +60,10 @@ _SHAPE_ITEM = re.compile(r"\s*([^\[\],\s][^\[\]]*?)?\s*\[\s*(\d{1,99}(?:\s*,\s*\
 
 
 def model_file(source: Any, model: ov.Model, stack: ExitStack) -> Path:
-    """The file that a source is; where it is none, ``model`` is written to one that goes with ``stack``."""
+    """Return a source that is a path; otherwise write ``model`` to a file, which is removed when ``stack`` closes."""
     if isinstance(source, str | Path):
         return Path(source)
-    folder = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # a mapped file may have to stay
+    folder = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # mapped files may have to stay
     path = Path(stack.enter_context(folder)) / "model.xml"
     save_ir(model, path, GIVE_THE_FILE)
     return path
@@ -71,14 +71,14 @@ def model_file(source: Any, model: ov.Model, stack: ExitStack) -> Path:
 
 GIVE_THE_FILE = "give the file that the model comes from, which other processes can read"
 EXPORT_OTHERWISE = "use --format json, and hsdag.compile_model(MODEL, PLACEMENT) with the file that it comes from"
-"""What to do about models that cannot be saved."""
+"""Advice about models that cannot be saved."""
 
 
 def save_ir(model: ov.Model, path: Path, advice: str) -> None:
-    """Write PATH.xml and PATH.bin, and see that OpenVINO reads them.
+    """Write PATH.xml and PATH.bin, and check that OpenVINO reads them.
 
-    Raises ModelError with ``advice`` where it does not. It writes ops that a front end makes and no opset has, such as
-    GroupQueryAttention of ONNX, and constants of no type, and knows neither when it reads.
+    Raises ModelError with ``advice`` where it does not. OpenVINO writes constants of no type and ops that a front end
+    makes outside any opset, such as ONNX's GroupQueryAttention, but does not read them.
     """
     ov.save_model(model, path, compress_to_fp16=False)
     try:
@@ -91,7 +91,7 @@ def save_ir(model: ov.Model, path: Path, advice: str) -> None:
 
 
 def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
-    """Write ``xml_path`` and the .bin beside it, both or none.
+    """Write ``xml_path`` and the .bin beside it, both or neither, and return their paths.
 
     Raises OutputError, and ModelError where OpenVINO would not read them.
     """
@@ -109,15 +109,18 @@ def load_model(
     dynamic: bool = False,
     guarded: bool = True,
 ) -> ov.Model:
-    """An ``ov.Model`` with static inputs from a path, an ``ov.Model`` or a torch module.
+    """Load an ``ov.Model`` with static inputs.
 
-    ``shapes`` fixes inputs by name, ``spare`` those that are dynamic otherwise; with ``dynamic`` inputs may stay so.
-    A torch module is converted with ``ov.convert_model`` and needs ``example_input`` where tracing does. A given
-    ``ov.Model`` is reshaped in place. Files are read in another process first; not ``guarded``, where the caller is a
-    process that may crash.
+    Args:
+        source: A path, an ``ov.Model``, which is reshaped in place, or a torch module, which is converted.
+        shapes: Shapes of inputs by name.
+        spare: Shapes of inputs that would otherwise be dynamic.
+        example_input: Input for converting a torch module by tracing.
+        dynamic: Whether inputs may stay dynamic.
+        guarded: Whether another process reads a file first; false in a process that may crash.
 
-    What is read or converted is cloned: OpenVINO's clones and IR files have a value for every Pad, models as they come
-    from a front end may lack it, and a placement has to fit all three.
+    A model that is read or converted is cloned: OpenVINO's clones and IR files have a value for every Pad, a front
+    end's models may lack it, and a placement has to fit all three.
 
     Raises ModelError when the file is missing, is not a model, is truncated, has a weights file of another
     size, has dynamic inputs that are not fixed, or reshapes a tensor to another number of elements.
@@ -126,7 +129,7 @@ def load_model(
         model = source
     elif isinstance(source, str | Path):
         model = read_model_file(network_in(Path(source)), shapes, spare, guarded=guarded).clone()
-        model.set_friendly_name(name_of_model(Path(source)))  # front ends give all models the same one
+        model.set_friendly_name(name_of_model(Path(source)))  # front ends give all models the same name
     else:
         model = _converted(source, example_input).clone()
         spare = {**_shapes_of(example_input, model), **(spare or {})}
@@ -136,23 +139,23 @@ def load_model(
 
 
 def _check_reshapes(model: ov.Model) -> None:
-    """Raise ModelError where a Reshape has another number of elements than what it reads.
+    """Raise ModelError where a Reshape has another number of elements than its input.
 
-    OpenVINO refuses that only of patterns without a zero, and writes beyond the end of a tensor otherwise (2026.4.1).
+    OpenVINO refuses that only for patterns without a zero, and otherwise writes beyond the end of a tensor (2026.4.1).
     """
     for node in model.get_ops():
         if node.get_type_name() != "Reshape":
             continue
-        given, made = node.get_input_partial_shape(0), node.get_output_partial_shape(0)
-        if given.is_static and made.is_static and math.prod(given.to_shape()) != math.prod(made.to_shape()):
+        before, after = node.get_input_partial_shape(0), node.get_output_partial_shape(0)
+        if before.is_static and after.is_static and math.prod(before.to_shape()) != math.prod(after.to_shape()):
             raise ModelError(
-                f"{node.get_friendly_name()!r} reshapes {list(given.to_shape())} to {list(made.to_shape())}, another "
+                f"{node.get_friendly_name()!r} reshapes {list(before.to_shape())} to {list(after.to_shape())}, another "
                 "number of elements, and OpenVINO would write beyond the end of a tensor: correct its pattern"
             )
 
 
 def _shapes_of(example: Any, model: ov.Model) -> dict[str, tuple[int, ...]]:
-    """The shapes of tensors of an example input by input; none where they are others than the model takes."""
+    """Return the shapes of an example's tensors by input; empty if their number differs from the model's inputs."""
     tensors = example.values() if isinstance(example, Mapping) else example
     tensors = list(tensors) if isinstance(example, Mapping | tuple | list) else [example]
     if len(tensors) != len(model.inputs) or not all(hasattr(each, "shape") for each in tensors):
@@ -161,23 +164,23 @@ def _shapes_of(example: Any, model: ov.Model) -> dict[str, tuple[int, ...]]:
 
 
 def network_in(path: Path) -> Path:
-    """The network of a folder with tokenizer and configuration beside it; any other path as it is."""
+    """Return the network in a folder with tokenizer and configuration beside it; any other path as it is."""
     return next((path / name for name in NETWORKS if (path / name).is_file()), path)
 
 
 def name_of_model(path: Path) -> str:
-    """What a model is called that lies in a file, or a folder."""
+    """Return the name of a model that is a file or folder."""
     return path.resolve().name if path.is_dir() else path.stem
 
 
 def is_generating(model: ov.Model) -> bool:
-    """Whether a network gives logits, and keeps what it has read of the text of each beam."""
+    """Return whether a network gives logits and keeps a state for each beam, as language models that generate do."""
     inputs, outputs = ({name for port in ports for name in port.get_names()} for ports in (model.inputs, model.outputs))
     return {"beam_idx", "attention_mask"} <= inputs and "logits" in outputs and bool(model.get_sinks())
 
 
 def check_model_path(path: Path) -> None:
-    """Raise ModelError unless there is a file, or a folder that is a SavedModel, or has a network of OpenVINO."""
+    """Raise ModelError unless the path is a file, a SavedModel's folder, or a folder with an OpenVINO network."""
     path = network_in(path)
     if not path.exists():
         raise ModelError(f"no such file: {path}; give an OpenVINO IR (.xml), ONNX or other model file")
@@ -186,8 +189,8 @@ def check_model_path(path: Path) -> None:
 
 
 def _converted(module: Any, example_input: Any) -> ov.Model:
-    """A torch module, or whatever else ``ov.convert_model`` takes. Raises ModelError when it does not."""
-    from openvino.tools.ovc.error import Error as ConversionError  # which processes that only read models do not load
+    """Convert a torch module, or whatever else ``ov.convert_model`` takes. Raises ModelError when it fails."""
+    from openvino.tools.ovc.error import Error as ConversionError  # processes that only read models do not load it
 
     try:
         with quiet_conversion():
@@ -200,9 +203,9 @@ def _converted(module: Any, example_input: Any) -> ov.Model:
 
 @contextmanager
 def quiet_conversion() -> Iterator[None]:
-    """Convert without a report to OpenVINO's makers, and without a warning that no user can act on.
+    """Convert without telemetry to OpenVINO's makers, and without a warning that no user can act on.
 
-    A process can only say that it runs in CI to stop the report. The converter uses torch.jit, which is deprecated.
+    Only running in CI stops the telemetry for one process. The converter uses torch.jit, which is deprecated.
     """
     before = os.environ.get("CI")
     os.environ["CI"] = "true"
@@ -220,9 +223,9 @@ def quiet_conversion() -> Iterator[None]:
 def read_model_file(
     path: Path, shapes: Shapes | None = None, spare: Shapes | None = None, *, guarded: bool = True
 ) -> ov.Model:
-    """The model in a file, as it is. Raises ModelError with one line.
+    """Read the model in a file. Raises ModelError with one line.
 
-    ``guarded``, another process reads it first, and gives it the shapes that it will get; what is wrong is found there.
+    If ``guarded``, another process reads it first and gives it its shapes, so that it crashes there if at all.
     """
     check_model_path(path)
     if guarded:
@@ -230,11 +233,11 @@ def read_model_file(
     elif path.suffix == ".xml":
         _check_ir_files(path)
     try:
-        if path.suffix == ".gguf":  # which a Core does not read (2026.4.1)
+        if path.suffix == ".gguf":  # a Core does not read GGUF (2026.4.1)
             front_end = FrontEndManager().load_by_framework("gguf")
             return front_end.convert(front_end.load(str(path)))
         return _core().read_model(path)
-    except (RuntimeError, UnicodeDecodeError) as error:  # messages with names that are no text
+    except (RuntimeError, UnicodeDecodeError) as error:  # the latter for messages with names that are not text
         failed = _FAILED_NODE.search(str(error))
         if failed is not None:
             named = f"its {failed['type']} that makes {failed['output']!r}"
@@ -245,29 +248,29 @@ def read_model_file(
             why = _why_unread(path) if NO_CONVERTER in why else why
             raise ModelError(f"{path} is not a model that OpenVINO can read: {why}") from error
         library = "name the library that defines them with 'hsdag --extension LIBRARY COMMAND ...'"
-        if path.suffix == ".xml":  # some ops that front ends make are written there, and cannot be read
+        if path.suffix == ".xml":  # ops of front ends can be written to an IR, but not read
             library = f"give the file that it was converted from, or {library}"
         what = f"operations that OpenVINO does not know ({unknown[1] or unknown[2]})"
         raise ModelError(f"{path} has {what}: {library}") from error
 
 
 def _why_unread(path: Path) -> str:
-    """What is wrong with a file that no converter takes."""
+    """Return what is wrong with a file that no converter takes."""
     if path.suffix in MODEL_SUFFIXES:
         return "the file is empty" if path.is_file() and not path.stat().st_size else "the file is damaged or cut short"
     return f"expected one of {', '.join(MODEL_SUFFIXES)}, or the folder of a SavedModel"
 
 
 def _core() -> ov.Core:
-    """A Core that knows the operations of the libraries that the environment names."""
+    """Return a Core that knows the operations of the libraries named by the environment."""
     return _core_with(tuple(filter(None, os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep))))
 
 
 @cache
 def _core_with(libraries: tuple[str, ...]) -> ov.Core:
-    """A Core that knows the operations of the libraries; it lives on, for with it they would be unloaded.
+    """Return a Core that knows the operations of the libraries; cached, as they would be unloaded with the Core.
 
-    Raises ModelError for a file that is not such a library.
+    Raises ModelError for a file that is not a library of operations.
     """
     core = ov.Core()
     for library in libraries:
@@ -279,14 +282,14 @@ def _core_with(libraries: tuple[str, ...]) -> ov.Core:
 
 
 def input_shapes(shape: str | Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
-    """Shapes by input name, also from a text as ``--shape`` takes it. Raises OptionError for one of another form."""
+    """Return shapes by input name, parsing a text in the form of ``--shape``. Raises OptionError for other forms."""
     if isinstance(shape, str):
         return parse_shapes(shape)
     return {name: tuple(sizes) for name, sizes in (shape or {}).items()}
 
 
 def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str, tuple[int, ...]]:
-    """Shapes from ``name[1,3,224,224],other[1,8]`` or, for a model with one input, ``1,3,224,224``.
+    """Parse shapes from ``name[1,3,224,224],other[1,8]`` or, for a model with one input, ``1,3,224,224``.
 
     Raises OptionError that names ``option`` when the text has another form or a size below ``least``.
     """
@@ -311,7 +314,7 @@ def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str
 
 
 def _check_ir_files(path: Path) -> None:
-    """Compare the .xml with its .bin before OpenVINO sees them: it accepts a .bin of another model."""
+    """Compare an .xml with its .bin before OpenVINO reads them, as it accepts a .bin of another model."""
     text = path.read_bytes()
     if b"<net" not in text[:4096]:
         raise ModelError(f"{path} is not an OpenVINO IR: it has no <net> element")
@@ -327,13 +330,15 @@ def _check_ir_files(path: Path) -> None:
         if needed:
             raise ModelError(f"{weights} is missing: it holds the weights of {path.name} ({needed} bytes)")
         return
-    found = weights.stat().st_size
-    if found < needed or (found > needed > 0):
-        raise ModelError(f"{weights} has {found} bytes, but {path.name} needs {needed}: they do not belong together")
+    size_bytes = weights.stat().st_size
+    if size_bytes < needed or (size_bytes > needed > 0):
+        raise ModelError(
+            f"{weights} has {size_bytes} bytes, but {path.name} needs {needed}: they do not belong together"
+        )
 
 
 def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, dynamic: bool = False) -> None:
-    """Reshape the inputs that ``shapes`` names, in place; ``spare`` has shapes for those that are dynamic otherwise.
+    """Reshape the inputs that ``shapes`` names, in place; ``spare`` has shapes for those that would stay dynamic.
 
     With ``dynamic`` inputs may stay so. Raises ModelError for a shape of an input that is not there, shapes that do
     not fit, and dynamic inputs that remain.
@@ -367,7 +372,7 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
 
 
 def likely_sizes(ports: Sequence[Any]) -> tuple[str, str] | None:
-    """The option that gives dynamic inputs sizes that they may have, and its value; None where all are fixed."""
+    """Return the option, and its value, that gives dynamic inputs plausible sizes; None where all are fixed."""
     left = {input_name(port): example_shape(port) for port in ports if port.get_partial_shape().is_dynamic}
     if left.keys() & {TOKEN_INPUTS[0], EMBEDDED_INPUT} and left.keys() <= {*TOKEN_INPUTS, EMBEDDED_INPUT}:
         return "--tokens", LIKELY_TOKENS
@@ -375,7 +380,7 @@ def likely_sizes(ports: Sequence[Any]) -> tuple[str, str] | None:
 
 
 def example_shape(port: Any) -> str:
-    """An input with sizes that it may have, as ``--shape`` takes it: of open ones the first is 1, others are 64."""
+    """Return an input with plausible sizes, in the form of ``--shape``: an open first size is 1, others are 64."""
     shape = port.get_partial_shape()
     if shape.rank.is_dynamic:
         return f"{input_name(port)}[1,{LIKELY_SIZE}]"
@@ -387,7 +392,7 @@ def example_shape(port: Any) -> str:
 
 
 def input_name(port: Any) -> str:
-    """A name of a model's input or output: its first tensor name, else its op's name."""
+    """Return the name of a model's input or output: its first tensor name, else its op's name."""
     names = port.get_names()
     return min(names) if names else str(port.get_node().get_friendly_name())
 

@@ -20,10 +20,10 @@ TOKENS = re.compile(r"(\d+)(?:\+(\d+))?(?:@([^@]+))?")
 
 @dataclass(frozen=True)
 class Scenario:
-    """Inferences one after another from an empty state; the last one is timed.
+    """A sequence of inferences that starts from an empty state; the last one is timed.
 
-    Each has a shape per input name, where the empty name means the only input. ``weight`` is relative to that of the
-    other scenarios. ``tokens`` is what ``--tokens`` says of it, if it does: the model need not have all inputs then.
+    Each inference has a shape per input name, where the empty name means the only input. ``weight`` is relative to that
+    of the other scenarios. ``tokens`` is its item of ``--tokens``, if any: the model need not have all inputs then.
     """
 
     inferences: tuple[Shapes, ...]
@@ -32,7 +32,7 @@ class Scenario:
 
     @staticmethod
     def parse(text: str) -> Scenario:
-        """A scenario from ``[BEFORE>]TIMED[@WEIGHT]``, each inference as ``parse_shapes`` reads it.
+        """Parse a scenario from ``[BEFORE>]TIMED[@WEIGHT]``, each inference as ``parse_shapes`` reads it.
 
         Raises OptionError when the text has another form.
         """
@@ -47,18 +47,18 @@ class Scenario:
 
     @property
     def _option(self) -> str:
-        """What the user gave."""
+        """Return the option that the scenario comes from."""
         return OPTION if self.tokens is None else f"--tokens {self.tokens}"
 
     @property
     def text(self) -> str:
-        """The scenario as ``parse`` reads it."""
+        """Return the scenario in the form that ``parse`` reads."""
         shown = ">".join(_shown(shapes) for shapes in self.inferences)
         return shown if self.weight == 1.0 else f"{shown}@{self.weight:.17g}"
 
     @property
     def known_tokens(self) -> str | None:
-        """What ``--tokens`` says of it, or would: a placement file keeps the shapes alone. None for other models."""
+        """Return its item of ``--tokens``, derived from shapes if a file kept these alone; None for other models."""
         timed = self.inferences[-1]
         if self.tokens is not None or set(timed) != set(TOKEN_INPUTS):
             return self.tokens
@@ -66,7 +66,7 @@ class Scenario:
         return f"{ids}+{mask - ids}" if mask > ids else f"{ids}"
 
     def of(self, model: ov.Model) -> Scenario:
-        """The same with a shape for every input of a model, by ``input_name``.
+        """Return the scenario with a shape for every input of a model, by ``input_name``.
 
         Raises ModelError for a shape of an input that is not there or that it does not take, and for inputs of dynamic
         shapes without one.
@@ -78,29 +78,29 @@ class Scenario:
         return replace(self, inferences=tuple(self._of_inference(model, shapes) for shapes in self.inferences))
 
     def _of_inference(self, model: ov.Model, shapes: Shapes) -> Shapes:
-        found: dict[str, tuple[int, ...]] = {}
+        fixed: dict[str, tuple[int, ...]] = {}
         left = dict(shapes)
         for port in model.inputs:
             names = [*sorted(port.get_names()), port.get_node().get_friendly_name(), *[""] * (len(model.inputs) == 1)]
-            given = next((left.pop(name) for name in names if name in left), None)
+            wanted = next((left.pop(name) for name in names if name in left), None)
             taken, name = port.get_partial_shape(), input_name(port)
             if self.tokens is not None and EMBEDDED_INPUT in names and taken.rank == 3 and taken[2].is_static:
-                given = (*shapes[TOKEN_INPUTS[0]], taken[2].get_length())
-            if given is None and taken.is_dynamic:
+                wanted = (*shapes[TOKEN_INPUTS[0]], taken[2].get_length())
+            if wanted is None and taken.is_dynamic:
                 instead = "" if self.tokens is None else f"; give all shapes with {OPTION} instead"
                 what = f"{self._option} gives no shape for input {name!r}, which takes {taken}"
                 raise ModelError(f"{what}: {_shown(shapes)}{instead}")
-            found[name] = tuple(taken.to_shape()) if given is None else given
-            if not taken.compatible(ov.PartialShape(list(found[name]))):
-                raise ModelError(f"{self._option}: {_shown({name: found[name]})}, but the model's input takes {taken}")
+            fixed[name] = tuple(taken.to_shape()) if wanted is None else wanted
+            if not taken.compatible(ov.PartialShape(list(fixed[name]))):
+                raise ModelError(f"{self._option}: {_shown({name: fixed[name]})}, but the model's input takes {taken}")
         if left and self.tokens is None:
             inputs = ", ".join(input_name(port) for port in model.inputs)
             raise ModelError(f"{OPTION} gives a shape for input {next(iter(left))!r}, but the model's are {inputs}")
-        return found
+        return fixed
 
 
 def parse_scenarios(data_shapes: str | Sequence[str], tokens: str | None) -> tuple[Scenario, ...]:
-    """Scenarios from the values of ``--data-shape`` and that of ``--tokens``. Raises OptionError for both, or either.
+    """Return the scenarios of ``--data-shape`` or ``--tokens``. Raises OptionError for both, and for other forms.
 
     ``tokens`` has an item for each scenario of a language model, ``NEW[+PAST][@WEIGHT]``: NEW tokens after PAST ones.
     """
@@ -129,10 +129,10 @@ def context_of(tokens: str) -> int:
 
 
 def shares(scenarios: Sequence[Scenario]) -> FloatArray:
-    """[S] the weights of scenarios, which add up to 1."""
+    """Return [S] the weights of scenarios, scaled to a sum of 1."""
     weights = np.array([scenario.weight for scenario in scenarios])
-    found: FloatArray = weights / weights.sum()
-    return found
+    normalised: FloatArray = weights / weights.sum()
+    return normalised
 
 
 def _weight(text: str, where: str) -> float:
@@ -146,10 +146,10 @@ def _weight(text: str, where: str) -> float:
 
 
 def _of_tokens(item: str, option: str) -> Scenario:
-    """A scenario of a language model with a batch of one.
+    """Return a scenario of a language model with a batch of one.
 
-    The last of the PAST tokens are an inference of NEW ones where they suffice, since the first inference of another
-    length takes longer: plugins prepare themselves for it.
+    The last of the PAST tokens are an inference of NEW tokens where they suffice, as plugins prepare themselves in the
+    first inference of a new length, which therefore takes longer.
     """
     match = TOKENS.fullmatch(item)
     if match is None:
@@ -164,5 +164,5 @@ def _of_tokens(item: str, option: str) -> Scenario:
 
 
 def _shown(shapes: Shapes) -> str:
-    """Shapes as ``parse_shapes`` reads them."""
+    """Return shapes in the form that ``parse_shapes`` reads."""
     return ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())

@@ -1,4 +1,4 @@
-"""Sizing: the sizes that the tensors of a model with dynamic shapes have in scenarios. Legend: N ops, E edges."""
+"""Sizes of the tensors of a model with dynamic shapes in given scenarios. Legend: N ops, E edges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.errors import ModelError, last_line
-from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, read_graph, sizes_of, twins_of
+from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, corresponding_nodes, read_graph, sizes_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.ir.graph.flops import op_flops
 from hsdag.ir.graph.reader import Shapes, input_name, load_model
@@ -19,16 +19,16 @@ from hsdag.ir.graph.scenario import Scenario, shares
 
 
 def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario]) -> ComputationGraph:
-    """The graph of a model with the sizes that its tensors have in scenarios, each of which has all inputs.
+    """Return the graph of a model with the tensor sizes of scenarios, each of which has all inputs.
 
-    FLOPs and bytes of edges are weighted means over the timed inferences, ``output_bytes`` the largest of them; a
-    ReadValue has the largest state of its variable as ``weight_bytes``. Shapes, and so the fingerprint, stay the
-    model's. Raises ModelError where the model does not take the shapes.
+    FLOPs and bytes of edges are weighted means over the timed inferences, ``output_bytes`` their maximum; a ReadValue
+    has the largest state of its variable as ``weight_bytes``. Shapes, and so the fingerprint, stay the model's. Raises
+    ModelError where the model does not take the shapes.
     """
     weights = shares(scenarios)
     sizing = _Sizing(graph, model)
-    each = zip(*(sizing.sizes(scenario) for scenario in scenarios), strict=True)
-    flops, output_bytes, edge_bytes, state_bytes = map(np.stack, each)
+    columns = zip(*(sizing.sizes(scenario) for scenario in scenarios), strict=True)
+    flops, output_bytes, edge_bytes, state_bytes = map(np.stack, columns)
     return replace(
         graph,
         flops=weights @ flops,
@@ -39,7 +39,7 @@ def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario
 
 
 def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]) -> ComputationGraph:
-    """The graph of a model as ``read_graph`` gives it; with scenarios inputs may be dynamic, and it has their sizes.
+    """Read the graph of a model as ``read_graph`` does; with scenarios, inputs may be dynamic and take their sizes.
 
     Raises ModelError as ``load_model`` and ``sized`` do.
     """
@@ -51,7 +51,7 @@ def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]
 
 
 class _Sizing:
-    """A clone of a model that takes its variables as inputs and gives them as outputs, so that shapes are inferred.
+    """A clone of a model with variables as inputs and outputs, so that OpenVINO infers shapes after each inference.
 
     A variable's own shape cannot be fixed: it has to admit the empty state as well.
     """
@@ -59,7 +59,7 @@ class _Sizing:
     def __init__(self, graph: ComputationGraph, model: ov.Model) -> None:
         clone = model.clone()
         self._graph = graph
-        self._nodes = twins_of(model, clone)
+        self._nodes = corresponding_nodes(model, clone)
         self._inputs = {input_name(port): port.get_node() for port in clone.inputs}
         variables = list(enumerate(graph.variables))
         self._reads = {name: v for v, name in variables if graph.op_types[v] == "ReadValue"}
@@ -72,16 +72,16 @@ class _Sizing:
 
     @staticmethod
     def _parameter_for(read: Any) -> Any:
-        """A Parameter that the readers of a ReadValue read in its place."""
+        """Replace the output of a ReadValue by a Parameter, and return that."""
         parameter = opset13.parameter(read.get_output_partial_shape(0), read.get_output_element_type(0))
         for port in read.output(0).get_target_inputs():
             port.replace_source_output(parameter.output(0))
         return parameter
 
     def sizes(self, scenario: Scenario) -> tuple[FloatArray, ...]:
-        """FLOPs [N], output bytes [N] and edge bytes [E] in the timed inference of a scenario, from the empty state on.
+        """Return FLOPs [N], output bytes [N] and edge bytes [E] in the timed inference of a scenario.
 
-        And bytes of the largest state of each variable, at its ReadValue [N].
+        The fourth array [N] has, at each ReadValue, the bytes of its variable's largest state.
         """
         state: dict[str, ov.PartialShape] = {}
         state_bytes = np.zeros(self._graph.num_ops)
@@ -90,7 +90,7 @@ class _Sizing:
             self._infer(
                 inputs | {self._states[name]: state.get(name, self._own[name]) for name in self._states}, scenario
             )
-            if not state:  # empty, or the variable's own where nothing initialises it
+            if not state:  # the initial value, or the variable's own shape where nothing initialises it
                 reads = [(name, self._nodes[v], self._own[name]) for name, v in self._reads.items()]
                 state = {name: x.input(0).get_partial_shape() if x.get_input_size() else own for name, x, own in reads}
                 self._infer({self._states[name]: shape for name, shape in state.items()}, scenario)

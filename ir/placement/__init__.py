@@ -1,1 +1,1 @@
-"""Placements: the artefact, the models that are compiled for it, and what HETERO makes of these."""
+"""Placements: the file format, the models that are compiled for them, and the submodels that HETERO makes."""

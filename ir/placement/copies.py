@@ -1,4 +1,4 @@
-"""Copies: a whole model on several devices, and each inference on the copy that is expected to end it first."""
+"""Copies of a whole model on several devices; each inference runs on the copy that is expected to end it first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hsdag.ir.placement.batches import Batches, is_by_rows
 from hsdag.ir.ports import CompiledModel, Outputs, Request
 
 LATEST_SHARE = 0.2
-"""Weight of the latest inference in the mean that says how long a copy takes."""
+"""Weight of the latest inference in the moving average of a copy's time per inference."""
 
 
 def compile_copies(
@@ -27,27 +27,28 @@ def compile_copies(
     copies: Sequence[tuple[DeviceSpec | Any, int | None]],
     properties: Mapping[str, Any] | None = None,
 ) -> CopiedModel:
-    """Compile a model whole for each device, with so many requests, or one more than the device works on at a time.
+    """Compile a model whole for each device.
 
-    A pipeline over several devices, in place of a device, is compiled already, and closed with what is returned.
+    Each copy is a device and its number of requests, None for one more than the device works on at a time. In place of
+    a device there may be a pipeline over several, which is compiled already; it is closed with the returned model.
     Raises DeviceError when a device is absent or does not compile the model.
     """
     compiled = list[Any]()
-    given = {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
+    with_hint = {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
     for spec, _ in copies:
         if not isinstance(spec, DeviceSpec):
             compiled.append(spec)
             continue
         spec.register(core)
         try:
-            compiled.append(core.compile_model(model, spec.openvino_name, given))
+            compiled.append(core.compile_model(model, spec.openvino_name, with_hint))
         except RuntimeError as error:
             raise DeviceError(f"{spec.name} cannot compile the model: {last_line(error)}") from error
     return CopiedModel(compiled, [requests for _, requests in copies], is_by_rows=is_by_rows(model))
 
 
 class Copy:
-    """A compiled copy, its free requests, and how long it takes."""
+    """A compiled copy of the model, its free requests, and its time per inference."""
 
     def __init__(self, compiled: Any, requests: int | None) -> None:
         self.compiled = compiled
@@ -59,22 +60,22 @@ class Copy:
 
     @property
     def num_busy(self) -> int:
-        """Inferences that it works on."""
+        """Return the number of inferences that it works on."""
         return self.num_requests - len(self.idle)
 
     @property
     def next_end_s(self) -> float:
-        """Seconds after which it would end an inference that starts now."""
+        """Return the seconds after which it would end an inference that starts now."""
         return (self.num_busy + 1) * self.period_s
 
     def num_ended_before(self, seconds: float) -> float:
-        """Further inferences that it would end earlier than after so many seconds."""
+        """Return the number of further inferences that it would end within ``seconds``."""
         if self.period_s == 0.0:
             return 0.0
         return max(math.ceil(seconds / self.period_s) - 1 - self.num_busy, 0)
 
     def learn(self, seconds: float, num_busy: int) -> None:
-        """Count an inference that took so long while there were ``num_busy``, itself among them."""
+        """Update the period with an inference that took ``seconds`` while ``num_busy`` ran, itself among them."""
         latest_s = seconds / num_busy
         self.period_s += (LATEST_SHARE if self.period_s else 1.0) * (latest_s - self.period_s)
 
@@ -82,8 +83,8 @@ class Copy:
 class CopiedModel(CompiledModel):
     """Copies of a model that are used like one ``ov.CompiledModel``, from any number of threads.
 
-    An inference starts on the copy that is expected to end it first, in the order in which all were asked for; it waits
-    where a busy copy would end it sooner than a free one. Of a model that keeps state a request stays on its copy.
+    An inference starts on the copy that is expected to end it first, in the order of the calls; it waits
+    if a busy copy would end it sooner than a free one. If the model keeps state, a request stays on its copy.
     Close it, or use it as a context manager, to end its threads.
     """
 
@@ -104,8 +105,8 @@ class CopiedModel(CompiledModel):
     def __call__(self, inputs: Any = None) -> Outputs:
         """Infer on the calling thread's own request. Raises ExecutionError, OptionError as a request does.
 
-        More rows than the model has are so many inferences, each on a copy; and where no copy works, and the size of a
-        batch is open, copies share its rows if that was measured to be faster. Outputs are joined.
+        More rows than the model has become several inferences, each on a copy. If the number of rows is open and no
+        copy is busy, copies share the rows if that was measured to be faster. Outputs are joined.
         """
         if not hasattr(self._own, "request"):
             self._own.request = self.create_infer_request()
@@ -117,13 +118,13 @@ class CopiedModel(CompiledModel):
 
     @property
     def num_in_flight(self) -> int:
-        """Inferences that should be under way at a time to keep all copies busy."""
+        """Return the number of inferences that should be in flight to keep all copies busy."""
         slowest_s = max(copy.period_s for copy in self.copies)
         ratios = (slowest_s / copy.period_s if copy.period_s else 1.0 for copy in self.copies)
         return sum(copy.num_requests for copy in self.copies) + sum(map(math.ceil, ratios))
 
     def create_infer_request(self) -> Any:
-        """A request with tensors of its own; of a model that keeps state one of OpenVINO's, on the least used copy."""
+        """Return a request with its own tensors; if the model keeps state, OpenVINO's, on the least used copy."""
         if not self.has_state:
             return CopiesRequest(self)
         with self._lock:
@@ -132,36 +133,36 @@ class CopiedModel(CompiledModel):
         return copy.compiled.create_infer_request()
 
     def set_callback(self, callback: Callable[[Any, Any], None]) -> None:
-        """Call ``callback(outputs, userdata)`` after ``start_async``, for each thread in the order of its calls."""
+        """Call ``callback(outputs, userdata)`` after each ``start_async``, for each thread in order of its calls."""
         self._callback = callback
 
     def start_async(self, inputs: Any = None, userdata: Any = None) -> Future[Outputs]:
-        """Start an inference on a request of its own; its outputs, to wait for, also given to the callback.
+        """Start an inference on a request of its own, and return its future outputs, which the callback gets too.
 
         Raises OptionError for inputs that do not fit, ExecutionError for a model that keeps state.
         """
         if self.has_state:
             raise ExecutionError("the model keeps state between inferences: use create_infer_request()")
         request = CopiesRequest(self)
-        found = Future[Outputs]()
+        outputs = Future[Outputs]()
         caller = threading.get_ident()
         request.start_async(inputs)
         with self._told:
-            self._started[caller].append((found, userdata))
+            self._started[caller].append((outputs, userdata))
 
         def ended(run: Future[None]) -> None:
             error = run.exception()
             if error is None:
-                found.set_result(request.results)
+                outputs.set_result(request.results)
             else:
-                found.set_exception(error)
+                outputs.set_exception(error)
             self._tell(caller)
 
         request.run.add_done_callback(ended)
-        return found
+        return outputs
 
     def wait_all(self) -> None:
-        """Wait until all that ``start_async`` started has ended and been called back. Raises what a callback raised."""
+        """Wait until all inferences of ``start_async`` have ended and been called back. Raises errors of callbacks."""
         with self._told:
             self._told.wait_for(lambda: not any(self._started.values()))
             error, self._error = self._error, None
@@ -169,20 +170,20 @@ class CopiedModel(CompiledModel):
             raise error
 
     def _tell(self, caller: int) -> None:
-        """Call back for what has ended of a thread's inferences, up to the first that has not."""
+        """Call back for the ended inferences of a thread, up to the first that has not ended."""
         with self._told:
             started = self._started[caller]
             while started and started[0][0].done():
-                found, userdata = started.popleft()
+                outputs, userdata = started.popleft()
                 try:
-                    if self._callback is not None and found.exception() is None:
-                        self._callback(found.result(), userdata)
-                except Exception as error:  # noqa: BLE001 - what waits for all is told
+                    if self._callback is not None and outputs.exception() is None:
+                        self._callback(outputs.result(), userdata)
+                except Exception as error:  # noqa: BLE001 - wait_all raises it
                     self._error = self._error or error
             self._told.notify_all()
 
     def submit(self, run: Callable[[Any], object]) -> Future[None]:
-        """Have ``run`` called with a free request of a copy. Raises ExecutionError once the model is closed."""
+        """Call ``run`` with a free request of a copy, soon. Raises ExecutionError once the model is closed."""
         done = Future[None]()
         with self._lock:
             if self._is_closed:
@@ -192,7 +193,7 @@ class CopiedModel(CompiledModel):
         return done
 
     def _dispatch(self) -> None:
-        """Start what waits, oldest first, as long as a free copy helps."""
+        """Start waiting inferences, oldest first, as long as a free copy helps."""
         while self._waiting:
             free = [copy for copy in self.copies if copy.idle and self._helps(copy)]
             if not free:
@@ -202,7 +203,7 @@ class CopiedModel(CompiledModel):
             copy.threads.submit(self._run, copy, request, copy.num_busy, *self._waiting.popleft())
 
     def _helps(self, copy: Copy) -> bool:
-        """Whether more inferences wait than the others would end before this copy ends one."""
+        """Return whether more inferences wait than the other copies would end before this copy ends one."""
         others = (other for other in self.copies if other is not copy)
         return len(self._waiting) > sum(other.num_ended_before(copy.next_end_s) for other in others)
 
@@ -211,7 +212,7 @@ class CopiedModel(CompiledModel):
         error = None
         try:
             run(request)
-        except Exception as failure:  # noqa: BLE001 - whoever waits for it is told
+        except Exception as failure:  # noqa: BLE001 - raised in the thread that waits for it
             error = ExecutionError(last_line(failure))
         with self._lock:
             if error is None:
@@ -224,7 +225,7 @@ class CopiedModel(CompiledModel):
             done.set_exception(error)
 
     def close(self) -> None:
-        """End the threads after what runs, and fail what waits; idempotent."""
+        """End the threads after running inferences, and fail waiting ones; idempotent."""
         with self._lock:
             self._is_closed = True
             waiting, self._waiting = self._waiting, deque()
@@ -232,11 +233,11 @@ class CopiedModel(CompiledModel):
             done.set_exception(ExecutionError("the model was closed before the inference started"))
         for copy in self.copies:
             copy.threads.shutdown()
-            getattr(copy.compiled, "close", bool)()  # what has threads of its own
+            getattr(copy.compiled, "close", bool)()  # a pipeline has threads of its own
 
 
 class CopiesRequest(Request):
-    """One inference at a time, each on the copy that is expected to end it first."""
+    """A request for one inference at a time, each on the copy that is expected to end it first."""
 
     def __init__(self, model: CopiedModel) -> None:
         self._model = model
@@ -257,28 +258,28 @@ class CopiesRequest(Request):
 
     @property
     def is_running(self) -> bool:
-        """Whether an inference has not ended yet."""
+        """Return whether an inference has not ended yet."""
         return not self.run.done()
 
     def give(self, index: int, tensor: Any) -> None:
-        """Have an input read from a tensor."""
+        """Make an input read from a tensor."""
         self._given[index] = tensor
 
     def output_tensor(self, index: int) -> Any:
-        """The tensor of an output. Raises ExecutionError before the first inference."""
+        """Return the tensor of an output. Raises ExecutionError before the first inference."""
         if not self._results:
             raise ExecutionError("no inference has ended on this request yet")
         return self._results[index]
 
     def _infer(self, request: Any) -> None:
-        """Run on a request of a copy: in a thread of the plugin, since only that tells of all failures."""
+        """Run on a request of a copy, in a thread of the plugin, since only there all failures are raised."""
         for index, tensor in self._given.items():
             request.set_input_tensor(index, tensor)
         request.start_async()
         request.wait()
-        found = [request.get_output_tensor(index) for index in range(len(self.model_outputs))]
-        if [tensor.shape for tensor in found] != [tensor.shape for tensor in self._results]:
-            self._results = [ov.Tensor(tensor.element_type, tensor.shape) for tensor in found]
-        for tensor, own in zip(found, self._results, strict=True):
-            if own.size:  # OpenVINO dies of a copy of nothing
-                tensor.copy_to(own)  # the CPU plugin fills no tensors that it is given if an output is an input
+        tensors = [request.get_output_tensor(index) for index in range(len(self.model_outputs))]
+        if [tensor.shape for tensor in tensors] != [tensor.shape for tensor in self._results]:
+            self._results = [ov.Tensor(tensor.element_type, tensor.shape) for tensor in tensors]
+        for tensor, own in zip(tensors, self._results, strict=True):
+            if own.size:  # OpenVINO crashes when it copies an empty tensor
+                tensor.copy_to(own)  # if an output is an input, the CPU plugin fills no tensors given to it

@@ -1,4 +1,4 @@
-"""Placements that divide ops: as regions of a graph, and as the divided model with a plain placement of its own."""
+"""Conversions of placements that divide ops: to regions of a graph, and to a divided model with a plain placement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from hsdag.ir.shards.rewrite import shard
 def sharded_fields(
     regions: Sequence[Region], homes: Sequence[int], graph: ComputationGraph, devices: Sequence[str]
 ) -> dict[str, Any]:
-    """Fields of a placement file that say how a model is divided; ``homes`` [N] are the devices of all other ops."""
+    """Return the fields of a placement file for a divided model; ``homes`` [N] are the device indices of all ops.
+
+    ``homes`` counts only for ops outside the regions.
+    """
     keys = graph.canonical_names
     divided = {v for region in regions for v in region.ops}
     shards = tuple(
@@ -35,7 +38,7 @@ def sharded_fields(
 
 
 def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Region, ...], list[int]]:
-    """The regions that a placement divides, and the device of every op [N], as indices of its ``devices``.
+    """Return the regions that a placement divides, and the device of every op [N], as indices of its ``devices``.
 
     Raises PlacementError where the placement is for another model, or an op has no device or several.
     """
@@ -56,9 +59,9 @@ def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Reg
 
 
 def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]:
-    """A model with the shards of a placement as ops of its own, and the plain placement for it.
+    """Return a model with the shards of a placement as ops of its own, and the plain placement for it.
 
-    Both are what they were where the placement divides nothing; ``model`` is never changed. Raises PlacementError as
+    Both are returned unchanged if the placement divides nothing; ``model`` is never changed. Raises PlacementError as
     ``regions_of`` and ``shard`` do.
     """
     if not placement.shards:
@@ -67,13 +70,13 @@ def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]
     graph = graph_of(model)
     regions, devices = regions_of(placement, graph)
     names = [device.name for device in placement.devices]
-    found = shard(model, graph, regions, devices, names)
+    sharded = shard(model, graph, regions, devices, names)
     changes = {
         "version": FORMAT_VERSION,
-        "model": ModelRecord.of(found.graph, placement.model.name),
-        "affinity": {key: names[d] for key, d in zip(found.graph.canonical_names, found.devices, strict=True)},
-        "names": dict(zip(found.graph.canonical_names, found.graph.op_names, strict=True)),
+        "model": ModelRecord.of(sharded.graph, placement.model.name),
+        "affinity": {key: names[d] for key, d in zip(sharded.graph.canonical_names, sharded.devices, strict=True)},
+        "names": dict(zip(sharded.graph.canonical_names, sharded.graph.op_names, strict=True)),
         "shards": None,
         "priority": None,
     }
-    return found.model, placement.model_copy(update=changes)
+    return sharded.model, placement.model_copy(update=changes)

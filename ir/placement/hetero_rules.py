@@ -1,19 +1,19 @@
-"""The rules by which HETERO splits a placed model into submodels, compiled.
+"""The rules by which HETERO splits a placed model into submodels, as compiled functions.
 
-They restate what ``SubgraphCollector`` of OpenVINO 2026.4 does (src/plugins/hetero/src/subgraph_collector.cpp:
-``init``, ``split_cyclic_dependencies``, ``collect_subgraphs_ids``), member by member, but not how: there every node has
+They give the same submodels as ``SubgraphCollector`` of OpenVINO 2026.4 (src/plugins/hetero/src/subgraph_collector.cpp:
+``init``, ``split_cyclic_dependencies``, ``collect_subgraphs_ids``), in another way. There every node has
 a set of all boundaries that it depends on. Here only submodels on a cycle are looked at, each within its own stretch of
 the topological order, 64 at a time.
 
 1. Edges between devices are boundaries; nodes that other edges join form a submodel.
 2. Round by round, a submodel that waits for itself is cut where its results come back to it: ``_find_cuts``. What
    happens to a submodel depends on its own nodes and boundaries alone.
-3. Submodels that wait for each other still are taken apart one node at a time: ``open_rings`` and ``_rank``.
+3. Submodels that still wait for each other are taken apart one node at a time: ``open_rings`` and ``_rank``.
 
 Nothing here allocates: all arrays come from ``Workspace``, so that a split takes no longer than its work.
 
-Legend: M nodes that run on data, in topological order; F constants and what is computed from constants, numbered from M
-on; K edges into the M nodes, into each of them first those from other such nodes; S submodels.
+Legend: M nodes that run on data, in topological order; F constants and values computed from constants, numbered from M
+on; K edges into the M nodes, those from other such nodes first for each node; S submodels.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from hsdag.ir.kernels import ZERO, bare, inner
 
 NO_CYCLE, UNKNOWN = -1, -2
 INPUTS, PASSED, COMPUTED = 0, 1, 2
-"""What leads into a submodel above a node: graph inputs of its own, those of other submodels, what others compute."""
+"""What leads into a submodel above a node: its own graph inputs, graph inputs of other submodels, their results."""
 
 CUT = -2
 
 NODE_BITS, INPUT_BITS = 38, 21
-"""A rank is a number: four yes or no, how many inputs, and the node."""
+"""A rank is an integer: four flags, the number of inputs, and the node."""
 NO_RANK = (1 << 63) - 1
 
 
@@ -41,20 +41,20 @@ class Net(NamedTuple):
     """The nodes of a model as HETERO sees it: every reader of a constant has a copy of its own."""
 
     first: IntArray  # [M + 1] the edges into v are first[v]:first[v + 1]
-    constant: IntArray  # [M] those from constants are constant[v]:first[v + 1]
+    constant: IntArray  # [M] of these, constant[v]:first[v + 1] come from constants
     src: IntArray  # [K]
     dst: IntArray  # [K]
     out_first: IntArray  # [M + 1]
-    out_edge: IntArray  # edges between the M nodes by the node they leave
+    out_edge: IntArray  # edges between the M nodes, sorted by the node they leave
     is_alone: BoolArray  # [K] whether no other edge carries the same tensor
     is_input: BoolArray  # [M + F] Parameters and Constants
-    num_readers: IntArray  # [M + F] edges that leave, those to Results not counted
+    num_readers: IntArray  # [M + F] edges that leave, except to Results
     is_leaf: BoolArray  # [M + F] reads graph inputs alone, and has one reader
-    is_source: BoolArray  # [M] reads nothing but constants, or is a Parameter
+    is_source: BoolArray  # [M] reads only constants, or is a Parameter
 
 
 class Split(NamedTuple):
-    """A split. The nodes of submodel s are ``group[start[s]:start[s] + size[s]]`` in order; s is the first of them."""
+    """A split into submodels; s is the first of the nodes of submodel s, ``group[start[s]:start[s] + size[s]]``."""
 
     label: IntArray  # [M]
     boundary: BoolArray  # [K]
@@ -64,40 +64,40 @@ class Split(NamedTuple):
 
 
 class Rings(NamedTuple):
-    """Submodels that wait for each other, and scratch to find them; all by submodel but ``link`` and the stacks."""
+    """Submodels that wait for each other, and scratch to find them; by submodel except ``link`` and the stacks."""
 
-    ring: IntArray  # [M] a name for the ring that it is on, or NO_CYCLE, or UNKNOWN
-    following: IntArray  # [M] the next submodel of the same ring, -1 after the last; the name is the first
+    ring: IntArray  # [M] the number of the ring that it is on, or NO_CYCLE, or UNKNOWN
+    following: IntArray  # [M] the next submodel of the same ring, -1 after the last; the ring's number is the first
     opened: IntArray  # [M] when it was opened
-    lowest: IntArray  # [M] the earliest opened one that it leads back to
+    lowest: IntArray  # [M] the earliest opened submodel that it leads back to
     head: IntArray  # [M] an edge that leaves it, or -1
     link: IntArray  # [K] the next edge that leaves the same submodel, or -1
     at_edge: IntArray  # [M] the edge to look at next
-    calls: IntArray  # [M] a stack
-    waiting: IntArray  # [M] another
+    calls: IntArray  # [M] a stack of submodels whose readers are being visited
+    waiting: IntArray  # [M] a stack of opened submodels whose ring is unknown
 
 
 class Workspace(NamedTuple):
-    """What a split fills and needs, for one thread; what it finds is in ``parts``."""
+    """The arrays that a split fills and needs, for one thread; the result is in ``parts``."""
 
     parts: Split
     rings: Rings
     members: IntArray  # [M] scratch of ``regroup``
     chosen: IntArray  # [M] submodels to look at
-    changed: IntArray  # [M] those to look at next
-    after: NDArray[np.uint64]  # [M] whose results a node depends on, one bit for each of 64 submodels
-    by_way: NDArray[np.uint64]  # [M] the same, of those by way of another submodel
+    changed: IntArray  # [M] submodels to look at next
+    after: NDArray[np.uint64]  # [M] bit set of 64 submodels: whose results a node depends on
+    by_way: NDArray[np.uint64]  # [M] the same, only by way of another submodel
     slot: IntArray  # [M] the bit of a submodel, or less than 0
     returned: BoolArray  # [M] whether a node depends on a result that left its submodel
     above: NDArray[np.int8]  # [M] what leads into its submodel above a node
-    least: NDArray[np.int8]  # [M] the same, of constants that were cut off
-    cut: IntArray  # [K] edges
-    doubtful: IntArray  # [K] edges
-    ranks: IntArray  # [2 M] a tournament of the nodes that may be isolated
+    least: NDArray[np.int8]  # [M] the same, only of constants that were cut off
+    cut: IntArray  # [K] edges that were cut
+    doubtful: IntArray  # [K] edges that may have to be cut
+    ranks: IntArray  # [2 M] a tournament tree of the nodes that may be isolated
 
     @staticmethod
     def of(net: Net) -> Workspace:
-        """Workspace to split the net."""
+        """Allocate the arrays to split a net."""
         m, k = len(net.constant), len(net.src)
 
         def zeros(size: int, kind: type = np.int64) -> Any:
@@ -123,7 +123,7 @@ class Workspace(NamedTuple):
 
 @inner
 def regroup(net: Net, parts: Split, scratch: IntArray, start: int, count: int) -> None:
-    """Join again the nodes that edges other than boundaries join, among the ``count`` nodes of a submodel, or all."""
+    """Group the ``count`` nodes of a submodel (or all nodes) again by the edges that are not boundaries."""
     label = parts.label
     members = scratch[:count]
     for i in range(count):
@@ -157,7 +157,7 @@ def regroup(net: Net, parts: Split, scratch: IntArray, start: int, count: int) -
 
 @inner
 def link_edges(net: Net, parts: Split, rings: Rings, start: int, count: int) -> None:
-    """List the edges that leave each of the submodels whose nodes are the ``count`` from ``start`` on."""
+    """List the edges that leave each submodel whose nodes are the ``count`` from ``start`` on."""
     for v in parts.group[start : start + count]:
         s = parts.label[v]
         if s == v:
@@ -170,10 +170,9 @@ def link_edges(net: Net, parts: Split, rings: Rings, start: int, count: int) -> 
 
 @inner
 def find_rings(net: Net, parts: Split, rings: Rings, submodels: IntArray) -> bool:
-    """Find which ring each of the submodels [S] is on; NO_CYCLE where it waits for none that waits for it.
+    """Find which ring each of the submodels [S] is on, NO_CYCLE if none; return whether one is on a ring.
 
-    Others are left out. Returns whether one is on a ring. R. Tarjan, "Depth-first search and linear graph algorithms",
-    1972, without recursion.
+    Other submodels are left out. R. Tarjan, "Depth-first search and linear graph algorithms", 1972, without recursion.
     """
     for s in submodels:
         rings.opened[s], rings.ring[s] = -1, UNKNOWN
@@ -206,7 +205,7 @@ def find_rings(net: Net, parts: Split, rings: Rings, submodels: IntArray) -> boo
 
 @bare
 def _close(rings: Rings, s: int, num_waiting: int) -> int:
-    """Name the ring that s closes, if it does; how many submodels wait then."""
+    """Number the ring that s closes, if it does; return how many submodels then wait."""
     if rings.lowest[s] != rings.opened[s]:
         return num_waiting
     if rings.waiting[num_waiting - 1] == s:
@@ -223,7 +222,7 @@ def _close(rings: Rings, s: int, num_waiting: int) -> int:
 
 @inner
 def _next_reader(net: Net, parts: Split, rings: Rings, s: int) -> int:
-    """The next submodel that reads s, of those whose ring is still unknown; -1 when all were looked at."""
+    """Return the next submodel that reads s and whose ring is unknown; -1 when all were looked at."""
     while rings.at_edge[s] >= 0:
         t: int = parts.label[net.dst[rings.at_edge[s]]]
         rings.at_edge[s] = rings.link[rings.at_edge[s]]
@@ -241,7 +240,7 @@ def split(net: Net, work: Workspace, device: IntArray) -> None:
 
 @bare
 def join(net: Net, work: Workspace, device: IntArray) -> bool:
-    """Join neighbours on one device; whether some submodels wait for each other, which ``work.rings`` then tells."""
+    """Join neighbours on one device; return whether submodels wait for each other, found in ``work.rings``."""
     parts, rings = work.parts, work.rings
     count = len(device)
     is_split = False
@@ -266,9 +265,9 @@ def join(net: Net, work: Workspace, device: IntArray) -> bool:
 
 @inner
 def cut_returns(net: Net, work: Workspace) -> int:
-    """Cut submodels that wait for themselves until no rule cuts any more; how many edges in ``work.cut`` it cut.
+    """Cut submodels that wait for themselves until no rule cuts any more; return the number of edges in ``work.cut``.
 
-    Only the pieces of what was cut are looked at again, and of these only those that a result of the submodel comes
+    After a cut only the new pieces are looked at again, and of these only those that a result of the submodel comes
     back to.
     """
     num: int = ZERO
@@ -300,7 +299,7 @@ def cut_returns(net: Net, work: Workspace) -> int:
 
 @inner
 def _split_up(net: Net, work: Workspace, s: int, num: int) -> int:
-    """Join the nodes of s again; add to the ``num`` in ``changed`` the pieces that a result of s came back to."""
+    """Group the nodes of s again; append the pieces that results of s came back to to ``changed[:num]``; count them."""
     parts = work.parts
     k, end = parts.start[s], parts.start[s] + parts.size[s]
     regroup(net, parts, work.members, k, end - k)
@@ -332,24 +331,24 @@ def _mark_returned(net: Net, work: Workspace, batch: IntArray) -> None:
             u = net.src[e]
             if u >= low:
                 word |= after[u]
-                own = slot[parts.label[u]]
-                if parts.boundary[e] and own >= 0:
-                    word |= np.uint64(1) << np.uint64(own)
+                bit = slot[parts.label[u]]
+                if parts.boundary[e] and bit >= 0:
+                    word |= np.uint64(1) << np.uint64(bit)
         after[v] = word
-        own = slot[parts.label[v]]
-        if own >= 0:
-            work.returned[v] = (word >> np.uint64(own)) & np.uint64(1) != 0
+        bit = slot[parts.label[v]]
+        if bit >= 0:
+            work.returned[v] = (word >> np.uint64(bit)) & np.uint64(1) != 0
     for s in batch:
         slot[s] = -1
 
 
 @inner
 def _find_cuts(net: Net, work: Workspace, s: int, num_cut: int) -> int:
-    """Add to the ``num_cut`` edges in ``cut`` those inside submodel s over which it is cut; how many there are then.
+    """Append to ``cut[:num_cut]`` the edges inside submodel s over which it is cut; return their number.
 
     They lead from a node that no result of s came back to, to one that depends on such a result. HETERO spares the
     only reader of a node that is not a graph input and depends on graph inputs alone. Of the other edges, those are
-    cut whose ends share something that leads into s; ``_share_inputs`` says more where that is in doubt.
+    cut whose ends share something that leads into s; in doubt ``_share_inputs`` decides.
     """
     parts, above = work.parts, work.above
     num_doubtful = ZERO
@@ -379,7 +378,7 @@ def _find_cuts(net: Net, work: Workspace, s: int, num_cut: int) -> int:
 
 @inner
 def _look_above(net: Net, work: Workspace, v: int) -> bool:
-    """Fill in ``above`` for v, after those that v reads; whether v itself reads another submodel."""
+    """Fill in ``above`` for v, whose inputs have theirs; return whether v itself reads another submodel."""
     parts, above = work.parts, work.above
     is_entrance: bool = work.least[v] > INPUTS
     above[v] = work.least[v]
@@ -395,7 +394,7 @@ def _look_above(net: Net, work: Workspace, v: int) -> bool:
 
 @inner
 def _share_inputs(net: Net, work: Workspace, s: int, num_doubtful: int, num_cut: int) -> int:
-    """Add to ``cut`` those of the edges in ``doubtful`` whose ends share a graph input of submodel s.
+    """Append to ``cut`` the edges in ``doubtful`` whose ends share a graph input of submodel s; return the number cut.
 
     The start of such an edge depends on that input, and so does its other end, by way of a node of s whose result
     leaves s on the way, or that reads another submodel. Up to 64 inputs are looked at together.
@@ -429,7 +428,7 @@ def _share_inputs(net: Net, work: Workspace, s: int, num_doubtful: int, num_cut:
 
 @inner
 def _follow_inputs(net: Net, work: Workspace, s: int, high: int) -> None:
-    """Pass the bits of inputs on to all nodes that depend on them up to ``high``, the last of submodel s."""
+    """Pass the bits of inputs on to all nodes that depend on them up to ``high``, the last node of submodel s."""
     parts, reach, by_way = work.parts, work.after, work.by_way
     for v in range(s, high + 1):
         is_entrance = parts.label[v] == s and work.least[v] > INPUTS
@@ -447,10 +446,10 @@ def _follow_inputs(net: Net, work: Workspace, s: int, high: int) -> None:
 
 @inner
 def open_rings(net: Net, work: Workspace, num_cut: int) -> int:
-    """Cut one node at a time from what comes before it in its submodel, until no submodels wait for each other.
+    """Cut one node at a time from its predecessors in its submodel, until no submodels wait for each other.
 
-    The node of least rank on any ring goes first. Only the ring that it was on is looked at again. The edges that were
-    cut are added to the ``num_cut`` in ``work.cut``; how many there are then.
+    The node of least rank on any ring goes first. Only the ring that it was on is looked at again. The edges that are
+    cut are appended to ``work.cut[:num_cut]``; returns their number.
     """
     parts, rings = work.parts, work.rings
     num = 0
@@ -480,7 +479,7 @@ def open_rings(net: Net, work: Workspace, num_cut: int) -> int:
 
 @inner
 def _isolate(net: Net, work: Workspace, v: int) -> int:
-    """Cut v from its submodel's other nodes that it reads; how many submodels in ``changed`` are new or freed."""
+    """Cut v from the nodes of its submodel that it reads; return how many submodels in ``changed`` are new or freed."""
     parts, rings = work.parts, work.rings
     s = parts.label[v]
     for e in range(net.first[v], net.first[v + 1]):
@@ -511,7 +510,7 @@ def _isolate(net: Net, work: Workspace, v: int) -> int:
 
 @inner
 def _rerank(net: Net, parts: Split, ring: IntArray, v: int, ranks: IntArray) -> None:
-    """Put v where it belongs now: ``ranks[i]`` is the least of ``ranks[2 * i]`` and ``ranks[2 * i + 1]``."""
+    """Update the rank of v in the tree; ``ranks[i]`` is the lesser of ``ranks[2 * i]`` and ``ranks[2 * i + 1]``."""
     i = v + len(ranks) // 2
     rank = _rank(net, parts, ring, v)
     while i and ranks[i] != rank:
@@ -522,10 +521,10 @@ def _rerank(net: Net, parts: Split, ring: IntArray, v: int, ranks: IntArray) -> 
 
 @inner
 def _rank(net: Net, parts: Split, ring: IntArray, v: int) -> int:
-    """Which node HETERO isolates: the one of least rank; NO_RANK where that would change nothing or opens no ring.
+    """Return the rank of v; HETERO isolates the node of least rank. NO_RANK if isolating v changes or opens nothing.
 
-    It prefers nodes that read another submodel on a ring, then readers of results with several readers, then nodes
-    that read no leaf, then those that are more than one link of a chain; then few inputs, then an early place.
+    Ranks prefer nodes that read another submodel on a ring, then readers of results with several readers, then nodes
+    that read no leaf, then nodes that are more than one link of a chain; then few inputs, then an early place.
     """
     if ring[parts.label[v]] < 0:
         return NO_RANK

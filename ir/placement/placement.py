@@ -1,4 +1,4 @@
-"""Placement: a device for every op of one model, as an artefact on disk."""
+"""Placements: a device for every op of one model, as a file format."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.graph.computation_graph import ComputationGraph
 
-if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulators read placements too
+if TYPE_CHECKING:  # modules that load OpenVINO are imported where they are used: simulators read placements too
     import openvino as ov
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[2] = 2
 SPREAD_VERSION: Literal[3] = 3
-"""Of placements that divide ops or copy the model, which the versions before do not know."""
+"""Version of files whose placement divides ops or copies the model; earlier versions cannot express that."""
 
 ExecutorName: TypeAlias = Literal["hetero", "work-conserving", "cuda"]
-"""What runs a placed model.
+"""Executor of a placed model.
 
-OpenVINO's HETERO, one submodel after another; our own executor, with submodels side by side; or that executor with ops
-on CUDA GPUs.
+OpenVINO's HETERO, one submodel after another; hsdag's own executor, with submodels side by side; or that executor with
+ops on CUDA GPUs.
 """
 ExecutorChoice: TypeAlias = Literal["auto", ExecutorName]
-"""What ``hsdag place`` looks for; ``auto`` compares what our own executor and HETERO make of the model."""
+"""Executors that ``hsdag place`` searches for; ``auto`` compares hsdag's own executor with HETERO."""
 
 ReferenceName: TypeAlias = Literal["cpu", "op-by-op", "numpy", "onnxruntime"]
-"""What computes the outputs that those of a placement are compared with.
+"""What computes the outputs that a placement's outputs are compared with.
 
-NumPy does for workloads alone; results of earlier versions may name ONNX Runtime.
+NumPy only does for workloads; results of earlier versions may name ONNX Runtime.
 """
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "op-by-op")
-"""Those that a user can choose."""
+"""References that a user can choose."""
 
 Words: TypeAlias = Annotated[str, AfterValidator(in_callers_words)]
 """A text of an answer, which names parameters in Python and options on the command line."""
 
 
 class Record(BaseModel):
-    """What a file or an answer holds: checked when it is read, and never changed."""
+    """Base of records in files and answers: validated when read, and immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ModelRecord(Record):
-    """Which model a placement is for, and the shapes that its inputs had."""
+    """The model that a placement is for, and the shapes that its inputs had."""
 
     name: str
     fingerprint: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
@@ -59,7 +59,7 @@ class ModelRecord(Record):
 
     @staticmethod
     def of(graph: ComputationGraph, name: str | None = None) -> ModelRecord:
-        """The record of the model that a graph is of."""
+        """Return the record of a graph's model."""
         from hsdag.ir.graph.build import fingerprint
 
         fixed = np.ones(graph.num_ops, dtype=np.bool_) if graph.is_dynamic is None else ~graph.is_dynamic
@@ -69,7 +69,7 @@ class ModelRecord(Record):
 
     @property
     def inputs_text(self) -> str:
-        """The inputs as ``--shape`` takes them."""
+        """Return the inputs in the form of ``--shape``."""
         return ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in self.input_shapes.items())
 
 
@@ -84,7 +84,7 @@ class LatencyRecord(Record):
 
 
 class SpeedupRecord(Record):
-    """Latency of the best single device over the placement's, with its 95% interval, which one round does not give."""
+    """The best single device's latency over the placement's, with its 95% interval, which needs more than one round."""
 
     versus: str
     ratio: float = Field(gt=0)
@@ -95,8 +95,8 @@ class ShardRecord(Record):
     """A region that devices compute together (SHARDING section 3): ops in topological order, by canonical names.
 
     ``axis`` has the axis of each op along which its result is divided. The last op of ``hidden`` and ``heads``, and of
-    ``channels`` where it has none, sums over its share; ``replicated`` ops have none at all. ``shares`` are ranges of
-    what the last op divides, or sums over, by device.
+    ``channels`` where it has none, sums over its share; ``replicated`` ops have none at all. ``shares`` are the ranges,
+    by device, of what the last op divides or sums over.
     """
 
     scheme: Literal["rows", "hidden", "heads", "channels", "columns", "replicated"]
@@ -106,7 +106,7 @@ class ShardRecord(Record):
 
 
 class CopyRecord(Record):
-    """A copy of the whole model with so many requests of its own: on a device, or a pipeline over several.
+    """A copy of the whole model with its number of requests: on a device, or as a pipeline over several devices.
 
     A pipeline has ``affinity`` and ``shards`` as a placement has them.
     """
@@ -118,20 +118,24 @@ class CopyRecord(Record):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that run it."""
+        """Return the names of the devices that run it."""
         shares = (name for region in self.shards or () for name in region.shares)
         return tuple(dict.fromkeys(filter(None, [self.device, *(self.affinity or {}).values(), *shares])))
 
 
 class Placement(Record):
-    """A device per op, complete by construction.
+    """A device for each op of one model.
 
-    ``data_shapes`` are the scenarios on which a model with dynamic shapes was measured, as ``--data-shape`` takes them.
+    Args:
+        data_shapes: The scenarios on which a model with dynamic shapes was measured, in the form of ``--data-shape``.
+        affinity: The device of each op by its name in ``ComputationGraph.canonical_names``, in files of version 1 by
+            OpenVINO's friendly name. Ops of ``shards`` have none, as several devices compute them; no op has one where
+            there are ``copies`` of the whole model.
+        names: The friendly name of each op.
+        priority: The rank of each op; of the ready ops of a device the one of the smallest rank runs first.
 
-    ``affinity`` and ``priority`` name the ops by ``ComputationGraph.canonical_names``, in files of version 1 by
-    OpenVINO's friendly names; ``names`` gives the friendly name of each op. Ops of ``shards`` have no affinity: several
-    devices compute them; nor has any op where there are ``copies`` of the whole model. Raises FileFormatError
-    (``load``) or a pydantic error when an affinity names a device that ``devices`` does not list.
+    Raises FileFormatError (``load``) or a pydantic error when an affinity names a device that ``devices`` does not
+    list.
     """
 
     format: Literal["hsdag-placement"] = FORMAT_NAME
@@ -190,18 +194,28 @@ class Placement(Record):
 
     @property
     def used_devices(self) -> tuple[str, ...]:
-        """Devices that hold at least one op, in the order of ``devices``."""
+        """Return the devices that compute at least one op, in the order of ``devices``."""
         used = set(self.affinity.values()) | {name for region in self.shards or () for name in region.shares}
         used |= {name for copy in self.copies or () for name in copy.devices}
         return tuple(device.name for device in self.devices if device.name in used)
 
     def to_json(self) -> str:
-        """The document as text."""
+        """Return the placement as a JSON document."""
         return self.model_dump_json(indent=1, exclude_none=True) + "\n"
 
     @staticmethod
     def from_json(text: str, origin: str = "placement") -> Placement:
-        """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
+        """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document.
+
+        >>> import hsdag
+        >>> placement = hsdag.Placement.from_json('''{
+        ...     "format": "hsdag-placement", "version": 2, "method": "single:CPU", "seed": 0, "executor": "hetero",
+        ...     "objective": "latency", "model": {"name": "net", "fingerprint": "sha256:%s"},
+        ...     "devices": [{"name": "CPU", "plugin": "CPU"}], "affinity": {"Parameter:0": "CPU", "Result:0": "CPU"}
+        ... }''' % ("0" * 64))
+        >>> placement.used_devices
+        ('CPU',)
+        """
         return parse_record(Placement, text, origin, (1, FORMAT_VERSION, SPREAD_VERSION))
 
     def save(self, path: str | Path) -> None:
@@ -210,11 +224,11 @@ class Placement(Record):
 
     @staticmethod
     def load(path: str | Path) -> Placement:
-        """Read a file. Raises FileFormatError when it is missing, or no placement."""
+        """Read a file. Raises FileFormatError when it is missing or not a placement."""
         return Placement.from_json(read_text(Path(path)), str(path))
 
     def devices_of(self, graph: ComputationGraph) -> list[str]:
-        """[N] the device of each op of a graph.
+        """Return [N] the name of the device of each op of a graph.
 
         Raises PlacementError when the placement is not for the model of this graph, by the names of its ops and, from
         version 2 on, by its fingerprint; and where it divides ops or copies the model.
@@ -230,26 +244,28 @@ class Placement(Record):
             odd = sorted(set(self.affinity) ^ set(keys))
             raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
         devices = [self.affinity[key] for key in keys]
-        if self.executor != "cuda":  # which copies whatever is read on another device
+        if self.executor != "cuda":  # it copies whatever is read on another device
             check_colocation(graph, devices)
         return devices
 
     def homes_of(self, graph: ComputationGraph) -> list[str]:
-        """[N] as ``devices_of``; for an op that several devices compute their names, joined by ``+``."""
+        """Return [N] devices as ``devices_of`` does; for an op on several devices their names, joined by ``+``."""
         if not (self.shards or self.copies):
             return self.devices_of(graph)
         self.check_model(graph)
         if self.copies:
-            each = [[c.device] * graph.num_ops if c.device else self.pipeline(c).homes_of(graph) for c in self.copies]
-            return ["+".join(homes) for homes in zip(*each, strict=True)]
+            homes_of_copies = [
+                [c.device] * graph.num_ops if c.device else self.pipeline(c).homes_of(graph) for c in self.copies
+            ]
+            return ["+".join(homes) for homes in zip(*homes_of_copies, strict=True)]
         homes = {**self.affinity, **{op: "+".join(region.shares) for region in self.shards or () for op in region.ops}}
         return [homes[op] for op in graph.canonical_names]
 
     def pipeline(self, copy: CopyRecord) -> Placement:
-        """A pipeline among the copies, as a placement of its own."""
+        """Return a pipeline among the copies as a placement of its own."""
         version = SPREAD_VERSION if copy.shards else FORMAT_VERSION
-        own = {"affinity": copy.affinity, "shards": copy.shards, "version": version, "copies": None}
-        return self.model_copy(update=own)
+        fields = {"affinity": copy.affinity, "shards": copy.shards, "version": version, "copies": None}
+        return self.model_copy(update=fields)
 
     def check_model(self, graph: ComputationGraph) -> None:
         """Raise PlacementError where the fingerprint says that the placement is for another model."""
@@ -259,11 +275,11 @@ class Placement(Record):
             raise PlacementError(self._mismatch(graph))
 
     def priority_of(self, graph: ComputationGraph) -> list[int | None] | None:
-        """[N] the rank of each op of a graph, None where it has none; None where no op has one."""
+        """Return [N] the rank of each op of a graph, None where it has none; None if no op has one."""
         return [self.priority.get(key) for key in self._keys(graph)] if self.priority else None
 
     def check_openvino(self) -> None:
-        """Raise PlacementError where the devices are none of OpenVINO's."""
+        """Raise PlacementError if the devices are not OpenVINO's."""
         if self.executor == "cuda":
             raise PlacementError(
                 "the placement is for the CUDA engine (executor 'cuda'), whose devices OpenVINO does not have; "
@@ -271,18 +287,18 @@ class Placement(Record):
             )
 
     def name_of(self, op: str) -> str:
-        """The friendly name of an op of the affinity map."""
+        """Return the friendly name of an op of the affinity map."""
         return self.names.get(op, op)
 
     def _keys(self, graph: ComputationGraph) -> tuple[str, ...]:
         return graph.canonical_names if self.version > 1 else graph.op_names
 
     def _mismatch(self, graph: ComputationGraph) -> str:
-        found = ModelRecord.of(graph)
-        if set(self.names) == set(graph.canonical_names) and found.input_shapes != self.model.input_shapes:
+        record = ModelRecord.of(graph)
+        if set(self.names) == set(graph.canonical_names) and record.input_shapes != self.model.input_shapes:
             return (
                 f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
-                f"this model has {found.inputs_text}: reshape the model (--shape) or place it again"
+                f"this model has {record.inputs_text}: reshape the model (--shape) or place it again"
             )
         return (
             f"the placement is for model {self.model.name!r} and this is another model (named {graph.name!r}): "
@@ -292,26 +308,26 @@ class Placement(Record):
     def apply(self, model: ov.Model) -> ov.Model:
         """Set the affinity of every op of ``model``, and return a copy of it that is prepared for HETERO.
 
-        The copy is what should be compiled. In it, whatever is known before any data is a constant of the op that
+        Compile the copy. In it, whatever is known before any data is a constant of the op that
         reads it, and inputs without a fixed shape have the shape that the placement was made with (``prepare``).
         Raises PlacementError when the model is another one or its ops and the map disagree.
         """
-        from hsdag.ir.graph.build import twins_of
+        from hsdag.ir.graph.build import corresponding_nodes
         from hsdag.ir.placement.prepared import prepare
 
         fixed, devices = self._openvino_devices(model)
         device_of = {node.get_name(): name for node, name in zip(fixed.get_ordered_ops(), devices, strict=True)}
-        for node, twin in zip(model.get_ordered_ops(), twins_of(model, fixed), strict=True):
-            node.get_rt_info()["affinity"] = device_of[twin.get_name()]
+        for node, counterpart in zip(model.get_ordered_ops(), corresponding_nodes(model, fixed), strict=True):
+            node.get_rt_info()["affinity"] = device_of[counterpart.get_name()]
         return prepare(fixed).place(devices, self.devices)
 
     def compile(
         self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None, beside: Any = None
     ) -> Any:
-        """Compile ``model`` with this placement: for HETERO, or for the device alone where one holds all ops.
+        """Compile ``model`` with this placement: for HETERO, or for the device alone where one has all ops.
 
-        Where the placement copies the model, what is returned is a ``CopiedModel``, which runs them all. A pipeline
-        among them is for HETERO, too, unless ``beside`` compiles it, as ``hsdag.compile_work_conserving`` does.
+        If the placement copies the model, returns a ``CopiedModel``, which runs all copies. A pipeline
+        among them is compiled for HETERO too, unless ``beside`` compiles it, as ``hsdag.compile_work_conserving`` does.
 
         ``model`` is left as it is; inputs without a fixed shape get the shape that the placement was made with.
         Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply``
@@ -330,15 +346,15 @@ class Placement(Record):
         if len(specs) == 1:
             placed = with_gates_apart(fixed, specs[0])
             target = specs[0].openvino_name
-            given = dict(properties or {})
+            options = dict(properties or {})
         else:
             placed = prepare(fixed).place(devices, specs)
             target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
-            given = hetero_properties(specs, properties)
+            options = hetero_properties(specs, properties)
         for spec in specs:
             spec.register(core)
         try:
-            return core.compile_model(placed, target, given)
+            return core.compile_model(placed, target, options)
         except RuntimeError as error:
             raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
 
@@ -356,7 +372,7 @@ class Placement(Record):
         return compile_copies(core, fixed, copies, properties)
 
     def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, list[str]]:
-        """``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""
+        """Return ``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""
         from hsdag.ir.graph.build import graph_of
 
         self.check_openvino()
@@ -365,9 +381,9 @@ class Placement(Record):
         return fixed, [names[device] for device in self.devices_of(graph_of(fixed))]
 
     def fixed(self, model: ov.Model) -> ov.Model:
-        """A copy of ``model`` whose inputs without a fixed shape have the shape that the placement was made with.
+        """Return a copy of ``model`` whose inputs without a fixed shape have the shape in which it was placed.
 
-        Inputs for which it holds none stay as they are. Raises ModelError where the model does not take a shape.
+        Inputs for which it has no shape stay as they are. Raises ModelError where the model does not take a shape.
         """
         from hsdag.ir.graph.reader import fix_shapes
 

@@ -1,12 +1,12 @@
-"""What is compiled for placements of a model: a clone in which every op reads constants of its own.
+"""Preparing a model for placements: a clone in which every op reads constants of its own.
 
-HETERO hands what one submodel gives to another over as an input, and cuts wherever it has to, also between a chain of
+HETERO hands the results of one submodel to another as inputs, and may cut anywhere, also between a chain of
 constants and the op that reads it. A shape, axis or pad that arrives as an input makes tensors dynamic, which the next
-submodel refuses; a weight that arrives as an input is no longer compressed. Constants stay constants: HETERO never
-cuts it off. Therefore whatever is known before any data is folded to a constant, but for large weights that are stored
+submodel refuses; a weight that arrives as an input is no longer compressed. But HETERO never cuts off a constant.
+Therefore whatever is known before any data is folded to a constant, except large weights that are stored
 compressed: they keep their decompression.
 
-In a model that keeps state every device has a copy of the ops between the model's inputs and its layers.
+In a model that keeps state, every device has a copy of the ops between the model's inputs and its layers.
 
 Legend: N ops of the model, M nodes of the clone.
 """
@@ -23,7 +23,7 @@ from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph.build import graph_of, twins_of
+from hsdag.ir.graph.build import corresponding_nodes, graph_of
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
 from hsdag.ir.graph.folding import copied_constants, folded_clone, op_of_clone
@@ -31,15 +31,15 @@ from hsdag.ir.graph.gates import has_one_thread, keep_gates_apart
 from hsdag.ir.graph.state import repeated_ops, tied_by_state, variable_of
 
 COPY_MARK = "/hsdag-copy@"
-"""Between an op's name and its reader's: the name of a copy."""
+"""Separator in the name of a copy, between the op's name and its reader's."""
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedModel:
-    """A model to be compiled with any placement, and what its nodes have to do with the ops of the original.
+    """A model that can be compiled with any placement, and the ops of the original to which its nodes correspond.
 
-    ``nodes`` [M] are the ops of ``model`` in topological order, under names that are unique. Node k corresponds to op
-    ``op[k]`` of ``graph``: it is that op, a copy of it, or a constant that holds what it gives. It runs where op
+    ``nodes`` [M] are the ops of ``model`` in topological order, with unique names. Node k corresponds to op
+    ``op[k]`` of ``graph``: it is that op, a copy of it, or a constant with its value. It runs where op
     ``home[k]`` is placed: a constant or decompression where it is read, any other node where its own op is. Ops whose
     value is folded into another constant, or that nothing reads any more, have no node.
     """
@@ -51,10 +51,10 @@ class PreparedModel:
     home: IntArray
 
     def place(self, devices: Sequence[str], specs: Iterable[DeviceSpec] = ()) -> ov.Model:
-        """The model, every node with its affinity; ``devices`` [N] are OpenVINO's names. Replaces other affinities.
+        """Return the model with an affinity on every node, replacing earlier ones; ``devices`` [N] are OpenVINO names.
 
-        A model that keeps state is a copy, and so is one for devices that ``specs`` give one thread, where gated layers
-        are written otherwise. Raises PlacementError where HETERO would lose what a variable holds.
+        A model that keeps state is copied, and so is one for devices that have one thread according to ``specs``, as
+        its gated layers are rewritten. Raises PlacementError where HETERO would lose the value of a variable.
         """
         for node, home in zip(self.nodes, self.home.tolist(), strict=True):
             node.get_rt_info()["affinity"] = devices[home]
@@ -69,18 +69,18 @@ class PreparedModel:
         return model
 
     def _with_state_apart(self) -> ov.Model:
-        """A copy in which every device computes by itself what lies between inputs and layers."""
+        """Return a copy in which every device computes the ops between inputs and layers for itself."""
         model = self.model.clone()
-        twins = list(zip(twins_of(self.model, model), self.op.tolist(), strict=True))
+        pairs = list(zip(corresponding_nodes(self.model, model), self.op.tolist(), strict=True))
         known = known_ops(self.graph)
         repeated = repeated_ops(self.graph, known)
-        _repeat(model, *({node.get_name() for node, v in twins if which[v]} for which in (repeated, known)))
+        _repeat(model, *({node.get_name() for node, v in pairs if which[v]} for which in (repeated, known)))
         _check_state(model)
         return model
 
 
 def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedModel:
-    """A clone of a model to be compiled with any placement; ``model`` is left as it is, ``graph`` is its graph.
+    """Return a clone of a model that can be compiled with any placement; ``graph`` is the model's graph, if at hand.
 
     Every op that runs on data has instances of its own of the constants and decompressions that it reads.
     """
@@ -92,9 +92,9 @@ def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedM
 
 
 def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
-    """Have every op that runs read copies that no other op reads; the first one keeps the originals.
+    """Make every op that runs read copies that no other op reads; the first reader keeps the originals.
 
-    In every round one clone serves all the readers whose constants were copied as often before.
+    In each round one clone serves all readers whose constants were copied equally often before.
     """
     num_readers: Counter[str] = Counter()
     rounds: defaultdict[int, list[ov.Input]] = defaultdict(list)
@@ -114,18 +114,18 @@ def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
 
 
 def _ancestors(nodes: list[ov.Node]) -> set[str]:
-    """What ``get_name`` gives for nodes and all that they depend on."""
-    found: set[str] = set()
+    """Return the unique names (``get_name``) of nodes and of all that they depend on."""
+    names: set[str] = set()
     while nodes:
         node = nodes.pop()
-        if node.get_name() not in found:
-            found.add(node.get_name())
+        if node.get_name() not in names:
+            names.add(node.get_name())
             nodes.extend(value.get_node() for value in node.input_values())
-    return found
+    return names
 
 
 def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> PreparedModel:
-    """The finished clone, its nodes under unique names that begin with the name of their op."""
+    """Return the finished clone, its nodes under unique names that begin with the name of their op."""
     nodes = model.get_ordered_ops()
     op = np.asarray([op_of_clone(node) for node in nodes], dtype=np.int64)
     home = op.copy()
@@ -146,7 +146,7 @@ def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> Prepar
 
 
 def _keep_converts_with_producers(nodes: Sequence[ov.Node], home: IntArray) -> None:
-    """Have a Convert of unknown size run where what it reads is made, but for an input of the model.
+    """Make a Convert of unknown size run where its input is computed, unless that is an input of the model.
 
     The CPU plugin (2026.4.1) gives zeros for a submodel of nothing but a Convert to the type it reads, when its input
     has shrunk since the last inference.
@@ -160,7 +160,7 @@ def _keep_converts_with_producers(nodes: Sequence[ov.Node], home: IntArray) -> N
 
 
 def _repeat(model: ov.Model, repeated: set[str], known: set[str]) -> None:
-    """Have ops of every device read copies of their own of ``repeated`` nodes; nodes are given by ``get_name``."""
+    """Make the ops of every device read copies of their own of ``repeated`` nodes; nodes are given by ``get_name``."""
     read: defaultdict[str, list[ov.Input]] = defaultdict(list)
     frontier: list[ov.Input] = []
     for node in model.get_ordered_ops():
@@ -178,7 +178,7 @@ def _repeat(model: ov.Model, repeated: set[str], known: set[str]) -> None:
 
 
 def _device_copy(ports: Sequence[ov.Input], frontier: Sequence[ov.Input], device: str) -> list[ov.Output]:
-    """What ``ports`` read, computed by nodes for ``device`` from what the inputs in ``frontier`` read."""
+    """Return copies for ``device`` of the values that ``ports`` read, computed from those that ``frontier`` reads."""
     sources = [port.get_source_output() for port in frontier]
     stand_ins = [opset13.parameter(source.get_partial_shape(), source.get_element_type()) for source in sources]
     for port, stand_in in zip(frontier, stand_ins, strict=True):
@@ -201,7 +201,7 @@ def _affinity_of(node: ov.Node) -> str:
 
 def _check_state(model: ov.Model) -> None:
     """Raise PlacementError where HETERO parts ops of a placed model that share a variable."""
-    from hsdag.ir.placement.submodels import SubmodelCollector  # not at the top: most models keep no state
+    from hsdag.ir.placement.submodels import SubmodelCollector  # imported late: most models keep no state
 
     graph = graph_of(model)
     names = [_affinity_of(node) for node in model.get_ordered_ops()]

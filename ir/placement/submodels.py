@@ -1,4 +1,4 @@
-"""The submodels that HETERO makes of a placed model, and what crosses between them; no device is asked.
+"""The submodels that HETERO makes of a placed model, and the tensors that cross between them, without any device.
 
 HETERO joins neighbouring ops of one device to a submodel and cuts submodels again where they would wait for each
 other; ``hetero_rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
@@ -24,10 +24,10 @@ from hsdag.ir.placement.hetero_rules import Net, Workspace, split
 
 @dataclass(frozen=True, eq=False)
 class Crossings:
-    """What placements make HETERO do.
+    """The launches and crossings of placements under HETERO.
 
     A tensor crosses once to every other device that reads it, and, on the diagonal, once to other submodels on its
-    own device if it goes nowhere else: to leave a submodel is what costs, as measured on CPU devices.
+    own device if it crosses to no other device: leaving a submodel is what costs, as measured on CPU devices.
     """
 
     launches: IntArray  # [B, D] submodels on each device
@@ -36,11 +36,12 @@ class Crossings:
 
 
 class SubmodelCollector:
-    """Splits placements of one graph as HETERO does.
+    """A collector that splits placements of one graph as HETERO does.
 
-    What HETERO gets is the clone that ``ir.prepared`` makes: an op that runs on data has constants and decompressions
-    of its own. They do not join submodels, but they count where HETERO chooses what to cut. Ops that every device
-    repeats are left out: their readers read what those read. A graph that ``is_placed`` has such copies as its ops.
+    It works on the clone that ``ir.placement.prepared`` makes: an op that runs on data has its own constants and
+    decompressions. They do not join submodels, but they count where HETERO chooses what to cut. Ops that every device
+    repeats are left out: their readers read the inputs of these instead. If the graph ``is_placed``, its ops include
+    the copies already.
     """
 
     def __init__(self, graph: ComputationGraph, *, is_placed: bool = False) -> None:
@@ -48,7 +49,7 @@ class SubmodelCollector:
         self.nodes = _expanded(graph, is_placed)
 
     def submodel_of(self, devices: IntArray) -> IntArray:
-        """[N] submodel of every op under the placement [N] of ops; -1 for ops that float.
+        """Return [N] the submodel of every op under a placement [N] of ops; -1 for floating ops.
 
         Submodels are numbered by their first op in topological order.
         """
@@ -58,23 +59,23 @@ class SubmodelCollector:
         return submodels
 
     def crossings(self, devices: IntArray, num_devices: int) -> Crossings:
-        """Launches and crossings of placements [B, N] of ops."""
+        """Count launches and crossings of placements [B, N] of ops."""
         work = Workspace.of(self.nodes.net)
         scratch = np.zeros(num_devices, dtype=np.int64)
         links = (len(devices), num_devices, num_devices)
-        found = Crossings(np.zeros(links[:2], np.int64), np.zeros(links, np.int64), np.zeros(links))
+        crossed = Crossings(np.zeros(links[:2], np.int64), np.zeros(links, np.int64), np.zeros(links))
         for b, device in enumerate(np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)):
             label = self._label(device, work)
-            found.launches[b] = np.bincount(device[label == np.arange(len(label))], minlength=num_devices)
-            run(count_crossings, self._steps, self.nodes, device, label, scratch, found.num[b], found.size_bytes[b])
-        return found
+            crossed.launches[b] = np.bincount(device[label == np.arange(len(label))], minlength=num_devices)
+            run(count_crossings, self._steps, self.nodes, device, label, scratch, crossed.num[b], crossed.size_bytes[b])
+        return crossed
 
     @property
     def _steps(self) -> float:
         return float(len(self.nodes.op) + len(self.nodes.net.src))
 
     def _label(self, device: IntArray, work: Workspace) -> IntArray:
-        """[M] the first node of each node's submodel, in the workspace."""
+        """Return [M] the first node of each node's submodel; the array belongs to the workspace."""
         run(split, self._steps, self.nodes.net, work, device)
         return work.parts.label
 
@@ -82,7 +83,7 @@ class SubmodelCollector:
 class Tensors(NamedTuple):
     """The tensors that nodes read, in the order of the nodes that give them.
 
-    Those that node v gives are ``of_node[v]:of_node[v + 1]``; tensor t is carried by ``edge[start[t]:start[t + 1]]``.
+    Node v gives the tensors ``of_node[v]:of_node[v + 1]``; edges ``edge[start[t]:start[t + 1]]`` carry tensor t.
     """
 
     of_node: IntArray  # [M + 1]
@@ -96,14 +97,14 @@ class Nodes(NamedTuple):
 
     net: Net
     tensors: Tensors
-    op: IntArray  # [M] the op that each node is
+    op: IntArray  # [M] the op of each node
 
 
 @bare
 def count_crossings(
     nodes: Nodes, device: IntArray, label: IntArray, reached: IntArray, count: IntArray, size_bytes: FloatArray
 ) -> None:
-    """Fill the last two tables [D, D] with what crosses between submodels; ``reached`` [D] is scratch."""
+    """Add the crossings between submodels to the last two tables [D, D]; ``reached`` [D] is scratch."""
     tensors = nodes.tensors
     reached[:] = -1  # the last tensor that crossed to a device
     for v in range(len(device)):
@@ -126,7 +127,7 @@ def count_crossings(
 
 
 def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
-    """Ops in topological order, each after the copies that it reads, then numbered anew: copies last."""
+    """Return the nodes of the placed model: ops in topological order, then the copies of floating ops they read."""
     floats, kept = known_ops(graph), kept_compressed(graph)
     sources = graph.predecessors
     repeated = np.zeros(graph.num_ops, np.bool_) if is_placed else repeated_ops(graph, floats)
@@ -135,7 +136,7 @@ def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     node_of: dict[int, int] = {}  # the latest node of an op
     op: list[int] = []
     is_input: list[bool] = []
-    edges: list[tuple[int, int, int]] = []  # the node that is read, the one that reads, the edge of the graph
+    edges: list[tuple[int, int, int]] = []  # producer, consumer, edge of the graph
     for v in graph.topological_order[~(floats | repeated)[graph.topological_order]].tolist():
         read = [u for u in sources.of(v).tolist() if floats[u]]
         known = {u for u in read if not kept[u]}
@@ -151,32 +152,39 @@ def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     ops, table = np.array(op, dtype=np.int64), np.array(edges, dtype=np.int64).reshape(-1, 3)
     order = np.argsort(floats[ops], kind="stable")
     ends = inverse_of(order)[table[:, :2]]
-    own = int(np.sum(~floats[ops]))
+    num_on_data = int(np.sum(~floats[ops]))
     is_result = np.isin(graph.op_types, ["Result"])[ops[order]]
-    net, edge = net_of(ends, table[:, 2], graph.edge_src_port, own, np.array(is_input, np.bool_)[order], is_result)
-    return Nodes(net, _tensors(net, edge, graph), ops[order[:own]])
+    net, edge = net_of(
+        ends, table[:, 2], graph.edge_src_port, num_on_data, np.array(is_input, np.bool_)[order], is_result
+    )
+    return Nodes(net, _tensors(net, edge, graph), ops[order[:num_on_data]])
 
 
 def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known: BoolArray) -> set[int]:
-    """Floating ops and everything they are computed from, except what is folded to a constant."""
-    found: set[int] = set()
+    """Return floating ops and everything from which they are computed, except the inputs of folded ops."""
+    reached: set[int] = set()
     to_do = list(ops)
     while to_do:
         u = to_do.pop()
-        if u not in found:
-            found.add(u)
+        if u not in reached:
+            reached.add(u)
             if u not in known and not is_known[u]:
                 to_do += sources.of(u).tolist()
-    return found
+    return reached
 
 
 def net_of(
     ends: IntArray, edge: IntArray, ports: IntArray, own: int, is_input: BoolArray, is_result: BoolArray
 ) -> tuple[Net, IntArray]:
-    """The net of nodes of which the first ``own`` run on data, and the edges of the graph that its edges are.
+    """Return the net of nodes of which the first ``own`` run on data, and the graph's edge of each of its edges.
 
-    ``ends`` are those of all edges between nodes, ``edge`` the edges of the graph that they are, ``ports`` by edge of
-    the graph.
+    Args:
+        ends: [edges, 2] producer and consumer of all edges between nodes.
+        edge: The graph's edge of each of these.
+        ports: [E] the output port by edge of the graph.
+        own: The number of nodes that run on data.
+        is_input: Whether a node is a Parameter or Constant, by node.
+        is_result: Whether a node is a Result, by node.
     """
     count = len(is_input)
     src, dst = ends.T
@@ -207,7 +215,7 @@ def net_of(
 
 
 def _tensors(net: Net, edge: IntArray, graph: ComputationGraph) -> Tensors:
-    """What the edges between nodes carry; ``edge`` are the edges of the graph that those of the net are."""
+    """Return the tensors carried by the edges between nodes; ``edge`` are the graph's edges of the net's edges."""
     src, port = net.src[net.out_edge], graph.edge_src_port[edge[net.out_edge]]
     by_tensor = np.lexsort((port, src))
     src, port, edges = src[by_tensor], port[by_tensor], net.out_edge[by_tensor]

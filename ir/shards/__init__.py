@@ -1,1 +1,1 @@
-"""Shards: one op computed by several devices, a range of an axis each (SHARDING)."""
+"""Shards: one op computed by several devices, each a range of an axis (SHARDING)."""

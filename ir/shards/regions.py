@@ -1,4 +1,4 @@
-"""Regions: connected ops that several devices compute together, by one scheme, a range each.
+"""Regions: connected ops that several devices compute together by one scheme, each device a range.
 
 Legend: N ops of the model's graph, R ops of a region.
 """
@@ -23,18 +23,18 @@ Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "r
 """How a region is divided (SHARDING section 4); ``replicated`` ops are computed by every device."""
 
 FLOPS_PER_BYTE = 10.0
-"""Of a core of a CPU: what it computes in the time that it takes to read one byte of weights."""
+"""FLOPs that a CPU core computes in the time that it takes to read one byte of weights."""
 
 _Pieces: TypeAlias = dict[int, tuple[Span | None, Piece]]
 
 
 @dataclass(frozen=True)
 class Region:
-    """Ops [R] in topological order, the axis along which each is divided, and the range of the last one by device.
+    """Ops [R] in topological order, the axis along which each is divided, and the range of the last op by device.
 
-    ``axes`` [R] are None where the op is not divided along an axis of its result: the last op of a region whose
-    partial results are summed, with ``shares`` along what it sums over, and replicated ops, whose shares are empty. The
-    first device of ``shares`` is the one that adds what every device would add to the sum to its own part.
+    ``axes`` [R] are None for an op that is not divided along an axis of its result: the last op of a region whose
+    partial results are summed, with ``shares`` along the axis that it sums over, and replicated ops, whose shares are
+    empty. The first device of ``shares`` adds to its own part what every device would otherwise add to the sum.
     """
 
     scheme: Scheme
@@ -44,7 +44,7 @@ class Region:
 
 
 class Shapes:
-    """The ops of a model as rules see them, and who reads whom among those that run on data.
+    """The ops of a model as rules see them, with the producers of their inputs among ops that run on data.
 
     ``nodes`` [N] are those of a folded clone ``model`` (``ir.graph.folding.folded_clone``), ``runs`` [N] whether an op
     is computed by a device: neither known beforehand, nor an input or a result.
@@ -63,7 +63,7 @@ class Shapes:
         self._reading = cache(self._part_read)
 
     def cloned(self) -> Shapes:
-        """The same of a clone of the folded clone, sharing what is found."""
+        """Return the shapes of a clone of the folded clone, sharing cached results."""
         other = copy(self)
         other.model = self.model.clone()
         named = {n.get_friendly_name(): n for n in other.model.get_ordered_ops() if n.get_type_name() != "Constant"}
@@ -71,13 +71,13 @@ class Shapes:
         return other
 
     def op(self, v: int) -> Op:
-        """The op as rules see it."""
+        """Return an op as rules see it."""
         if v not in self._ops:
             self._ops[v] = Op(self.nodes[v])
         return self._ops[v]
 
     def producer(self, v: int, port: int) -> int:
-        """The op whose result an input reads; -1 for a value that is known, or that a piece adds."""
+        """Return the op whose result an input reads; -1 for a value that is known or that a piece adds."""
         if (v, port) not in self._producers:
             self._producers[v, port] = self._producer(v, port)
         return self._producers[v, port]
@@ -87,15 +87,15 @@ class Shapes:
             return -1
         source = self.nodes[v].input_value(port).get_node()
         u = int(source.get_friendly_name().partition(".")[0])
-        if source.get_type_name() == "Constant":  # one that OpenVINO adds has the name of its op
+        if source.get_type_name() == "Constant":  # a constant that OpenVINO adds has the name of its op
             return -1
         return u if self.runs[u] or self.graph.op_types[u] == "Parameter" else -1
 
     def pieces(self, region: Region, device: int) -> _Pieces | None:
-        """What a device computes of each op of a divided region: its range, None for a partial result, and how.
+        """Return for each op of a divided region what a device computes: the range, None if partial, and how.
 
-        An op that is read with several ranges computes the smallest one that holds them. None where a rule does not
-        allow the region to be divided so.
+        An op that is read with several ranges computes the smallest range that contains them. None where a rule does
+        not allow the region to be divided in this way.
         """
         key = region.ops, region.axes, region.shares[device]
         if key not in self._pieces:
@@ -110,14 +110,14 @@ class Shapes:
             return None
         end = region.axes[-1]
         wanted = {} if end is None else {region.ops[-1]: Span(end, first, last)}
-        found: _Pieces = {}
+        pieces: _Pieces = {}
         for v in reversed(region.ops):
             span = wanted.get(v)
             op = self.op(v)
-            piece = piece_of(op, span) if span is not None else None if found else partial_piece(op, first, last)
+            piece = piece_of(op, span) if span is not None else None if pieces else partial_piece(op, first, last)
             if piece is None or (span is not None and not 0 <= span.first < span.last):
                 return None
-            found[v] = span, piece
+            pieces[v] = span, piece
             for port, need in enumerate(piece.inputs):
                 u = self.producer(v, port)
                 if u not in axis_of:
@@ -127,19 +127,19 @@ class Shapes:
                     return None
                 whole = Span(along, 0, self.op(u).outputs[0][along])
                 wanted[u] = (need or whole) | wanted.get(u, need or whole)
-        return found
+        return pieces
 
     @cached_property
     def _begun(self) -> dict[int, int]:
-        """What computes the first value of each variable that begins with a computed one, by its ReadValue."""
+        """Return the op that computes the initial value of each variable by its ReadValue, for computed values."""
         reads = [v for v, kind in enumerate(self.graph.op_types) if kind == "ReadValue"]
         return {v: self.producer(v, 0) for v in reads if self.producer(v, 0) >= 0}
 
     def _has_attention_of_states(self, ops: Container[int]) -> bool:
-        """Whether ops hold the attention of each variable that they divide, with its keys and values.
+        """Return whether ops include the attention of each variable that they divide, with its keys and values.
 
-        OpenVINO's CPU plugin moves what computes a first value, and that alone, into the variable, and then fails where
-        a Concat reads this or it grows. It leaves first values where attention takes keys and values from variables.
+        OpenVINO's CPU plugin moves the ops that compute only an initial value into the variable, and then fails if
+        a Concat reads the variable or it grows. It leaves them alone if attention takes keys and values from variables.
         """
         states = defaultdict[int, set[int]](set)
         for v, first in self._begun.items():
@@ -158,16 +158,16 @@ class Shapes:
         return all(len(read) > 1 for read in states.values())
 
     def work_of(self, v: int, span: Span | None, piece: Piece, share: float) -> float:
-        """How much of the time of an op its piece takes: by its range, but for what its weights take to be read.
+        """Return the share of an op's time that its piece takes: its range's, but all of the reading of uncut weights.
 
-        ``share`` is that of a partial result.
+        ``share`` is the share of a partial result.
         """
         done = share if span is None else (span.last - span.first) / self.op(v).outputs[0][span.axis]
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
         return done if is_cut else done + (1.0 - done) * self._reading(v)
 
     def _part_read(self, v: int) -> float:
-        """The part of an op's time that its weights take to read."""
+        """Return the part of an op's time that reading its weights takes."""
         held = 0.0
         pending = [v] if self.op(v).type in ("MatMul", "Convolution") else []
         while pending:
@@ -177,9 +177,9 @@ class Shapes:
         return min(FLOPS_PER_BYTE * held / max(float(self.graph.flops[v]), 1.0), 1.0)
 
     def region(self, scheme: Scheme, last: int, axis: int | None, stop: Container[int] = ()) -> Region | None:
-        """The largest region that ends in an op divided along ``axis``, or with partial results where that is None.
+        """Return the largest region that ends in op ``last`` divided along ``axis``; None for partial results.
 
-        It goes back as far as rules carry the axis, and no further than the ops in ``stop``. ``shares`` are empty.
+        It goes back as far as rules carry the axis, but not to the ops in ``stop``. ``shares`` are empty.
         """
         op = self.op(last)
         if axis is None:
@@ -207,7 +207,7 @@ class Shapes:
         return Region(scheme, ops, tuple(axis_of[v] for v in ops), {})
 
     def grain(self, region: Region) -> int | None:
-        """The least size of which every range of the region's end has to be a multiple; None where there is none."""
+        """Return the least size of which every range of the region's end must be a multiple; None if there is none."""
         size = self.extent(region)
         for grain in (g for g in range(1, size // 2 + 1) if size % g == 0):
             shares = {0: (0, grain), 1: (grain, 2 * grain)}
@@ -216,14 +216,14 @@ class Shapes:
         return None
 
     def is_complete(self, region: Region) -> bool:
-        """Whether ops have the axes of a region, and its shares are all of what its end divides, one behind another."""
+        """Return whether ops have the region's axes, and its shares cover what its end divides, without overlap."""
         axes = zip(region.ops, region.axes, strict=True)
         has_axes = all(axis is None or 0 <= axis < self.op(v).rank for v, axis in axes)
         ranges = sorted(region.shares.values())
         return has_axes and [0, *(last for _, last in ranges)] == [*(first for first, _ in ranges), self.extent(region)]
 
     def extent(self, region: Region) -> int:
-        """The size of what the region's end divides; 0 where it divides nothing."""
+        """Return the size of the axis that the region's end divides or sums over; 0 where there is none."""
         op = self.op(region.ops[-1])
         if (axis := region.axes[-1]) is not None:
             return op.outputs[0][axis]

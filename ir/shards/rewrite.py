@@ -1,6 +1,6 @@
-"""Rewriting: a model whose regions are divided becomes a model with an op for every shard, and a device for every op.
+"""Rewriting a model with divided regions into a model with an op for every shard, and a device for every op.
 
-Where a tensor is wanted that is laid out otherwise, the ops that bring it together come with it: slices on the device
+Where a tensor is read in another layout, ops are added that bring it together: slices on the device
 that has it, concatenations and sums on the device that reads it.
 
 Legend: N ops of the model, M ops of the sharded one.
@@ -29,10 +29,10 @@ from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, gives, piece_of, shape_of
 
 MARK = "@"
-"""Between an op's name and the device of its shard."""
+"""Separator between an op's name and the device of its shard."""
 
 LARGE_BYTES = 4096
-"""Constants of more bytes are weights, whose values shapes do not depend on."""
+"""Constants of more bytes are weights, on whose values no shape depends."""
 
 NOT_COMPUTED = frozenset({"Parameter", "Result", "Constant"})
 
@@ -43,8 +43,8 @@ _factory = cache(NodeFactory)
 class ShardedGraph:
     """The graph of a divided model, and the device of each op [M], as an index.
 
-    ``origin`` [M] is the op of the model that it computes, -1 for what brings tensors together, and ``work`` [M] how
-    much of it.
+    ``origin`` [M] is the op of the model that it computes, -1 for ops that bring tensors together, and ``work`` [M] the
+    share of that op's time.
     """
 
     graph: ComputationGraph
@@ -55,19 +55,19 @@ class ShardedGraph:
 
 @dataclass(frozen=True, eq=False)
 class ShardedModel(ShardedGraph):
-    """A divided model, which has memory of its own for the weights that are cut."""
+    """A divided model, which has its own memory for the weights that are cut."""
 
     model: ov.Model
 
     @property
     def outline(self) -> ShardedGraph:
-        """The same without the model."""
+        """Return the sharded graph without the model."""
         return ShardedGraph(self.graph, self.devices, self.origin, self.work)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What a device holds of an op: a range of its results, or all (None), or a partial result."""
+    """The part of an op that a device holds: a range of its results, all of them (None), or a partial result."""
 
     device: int
     span: Span | None
@@ -76,7 +76,7 @@ class _Made:
 
 
 def shapes_of(model: ov.Model, graph: ComputationGraph) -> Shapes:
-    """The ops of a folded clone of a model as rules see them."""
+    """Return the ops of a folded clone of a model as rules see them."""
     clone, nodes = folded_clone(model, graph)
     known = known_ops(graph)
     runs = [not known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
@@ -93,11 +93,18 @@ def shard(
     fills: bool = True,
     known: Shapes | None = None,
 ) -> ShardedModel:
-    """Divide the regions of a model; ``devices`` [N] are those of all other ops, ``names`` those of the devices.
+    """Divide the regions of a model; it is not changed, and the result depends on nothing but the arguments.
 
-    ``model``, which the graph is of, is not changed. The result depends on nothing but the arguments. Raises
-    PlacementError where a region cannot be divided as it says. Without ``fills`` weights have sizes and no values. What
-    is ``known`` of the model's ops is not found again.
+    Args:
+        model: The model.
+        graph: Its graph.
+        regions: The regions to divide, with a share for each of their devices.
+        devices: [N] the device index of every op outside regions.
+        names: The names of the devices.
+        fills: Whether weights get values, and not only sizes.
+        known: The model's ops as rules see them, if at hand.
+
+    Raises PlacementError where a region cannot be divided in the way that it says.
     """
     shapes = shapes_of(model, graph) if known is None else known.cloned()
     outputs = _types_of_outputs(shapes.model)
@@ -108,12 +115,12 @@ def shard(
     for region in regions:
         is_complete = shapes.is_complete(region)
         for d in region.shares if region.scheme != "replicated" else ():
-            found = shapes.pieces(region, d) if is_complete else None
-            if found is None:
+            of_device = shapes.pieces(region, d) if is_complete else None
+            if of_device is None:
                 last = graph.op_names[region.ops[-1]]
                 shares = {names[d]: each for d, each in region.shares.items()}
                 raise PlacementError(f"the region that ends in {last!r} cannot be divided as {shares}")
-            pieces.update({(v, d): each for v, each in found.items()})
+            pieces.update({(v, d): each for v, each in of_device.items()})
     for v in range(graph.num_ops):
         if not shapes.runs[v] and graph.op_types[v] != "Result":
             continue
@@ -145,24 +152,24 @@ def _check_outputs(found: _TypesOfOutputs, wanted: _TypesOfOutputs) -> None:
     """Raise PlacementError where outputs of a divided model have other types or sizes than those of the whole."""
     for k, (made, whole) in enumerate(zip(found, wanted, strict=True)):
         if made[0] != whole[0] or not made[1].compatible(whole[1]):
-            given, was = (f"{kind.get_type_name()} {shape}" for kind, shape in (made, whole))
-            raise PlacementError(f"the model cannot be divided so: its output {k} would be {given} in place of {was}")
+            new, old = (f"{kind.get_type_name()} {shape}" for kind, shape in (made, whole))
+            raise PlacementError(f"the model cannot be divided so: its output {k} would be {new} in place of {old}")
 
 
 class _Writer:
-    """Writes nodes for ops in topological order, and what brings their inputs together."""
+    """A writer of nodes for ops in topological order, and of the nodes that bring their inputs together."""
 
     def __init__(self, shapes: Shapes, names: Sequence[str], *, fills: bool) -> None:
         self.shapes = shapes
         self.once = computed_once(shapes.graph)
         self.names = names
         self.fills = fills
-        self.device: dict[str, int] = {}  # by the name that OpenVINO gives a node
-        self.kept: dict[str, int] = {}  # of ops that are computed as a whole, likewise
-        self.work: dict[str, tuple[int, float]] = {}  # likewise: op, and how much of it
+        self.device: dict[str, int] = {}  # by OpenVINO's unique name of a node
+        self.kept: dict[str, int] = {}  # likewise, of ops that are computed as a whole
+        self.work: dict[str, tuple[int, float]] = {}  # likewise: op, and share of its time
         self._slices: dict[str, tuple[int, int, Span]] = {}  # likewise: op, device and range
         self._made: dict[int, list[_Made]] = {}
-        self.stored: dict[int, ov.Node] = {}  # Assigns that those of shards take the place of
+        self.stored: dict[int, ov.Node] = {}  # Assigns that are replaced by those of shards
         self.sinks: list[ov.Node] = []
         self._variables: dict[tuple[int, int], Any] = {}
         self._values: dict[tuple[int, int, int, Span | None], Any] = {}
@@ -192,9 +199,9 @@ class _Writer:
             self._add(v, device, None, _created(node, inputs, {}), 1.0)
 
     def _added_to_part(self, v: int) -> bool:
-        """Whether an op adds to partial results that nothing else reads: then one device adds it to its own.
+        """Return whether an op adds to partial results that only it reads; if so, make one device add it to its own.
 
-        What was added is handed on with that, and the other devices need not keep it.
+        What is added is then part of the sum, and the other devices need not compute it.
         """
         node = self.shapes.nodes[v]
         if v in self._made or node.get_type_name() != "Add":
@@ -212,28 +219,28 @@ class _Writer:
         return False
 
     def _shape_of_divided(self, v: int, device: int) -> bool:
-        """Whether an op is the shape of a divided tensor: then it is that of a shard, with the size of the whole."""
+        """Return whether an op is the shape of a divided tensor; if so, write a shard's shape with the whole's size."""
         node = self.shapes.nodes[v]
         made = self._made.get(self.shapes.producer(v, 0), [])
         if node.get_type_name() not in SHAPE_OF_TYPES or not made or made[0].span is None:
             return False
         own = next((each for each in made if each.device == device), made[0])
-        given = own.node.output(node.input_value(0).get_index())
-        shape = self._named(_created(node, [given], {}), v, own.device, "/own").output(0)
+        tensor = own.node.output(node.input_value(0).get_index())
+        shape = self._named(_created(node, [tensor], {}), v, own.device, "/own").output(0)
         axis = made[0].span.axis
         self._add(v, device, None, self._with_number(shape, axis, shape_of(node.input_value(0))[axis], v, device), 1.0)
         return True
 
     def _with_number(self, value: Any, place: int, number: int, v: int, device: int) -> ov.Node:
-        """A list of numbers with another one in a place; OpenVINO goes on to know the others as far as it does."""
+        """Return a list of numbers with one replaced; OpenVINO still infers the others as far as it did."""
         kind = value.get_element_type().to_dtype()
-        own = self._named(opset13.constant(np.array([number], kind)), v, device, "/size").output(0)
+        replacement = self._named(opset13.constant(np.array([number], kind)), v, device, "/size").output(0)
         ends = (Span(0, 0, place), Span(0, place + 1, shape_of(value)[0]))
         before, behind = ([] if end.first == end.last else [self._sliced(value, v, device, end)] for end in ends)
-        return opset13.concat([*before, own, *behind], 0)
+        return opset13.concat([*before, replacement, *behind], 0)
 
     def shard(self, v: int, device: int, span: Span | None, piece: Piece) -> None:
-        """Compute a range of an op, or a partial result where that is None."""
+        """Compute a range of an op, or a partial result if ``span`` is None."""
         node = self.shapes.nodes[v]
         inputs = [self._input(v, port, device, piece) for port in range(len(piece.inputs))]
         if node.get_type_name() == "ReadValue":
@@ -254,10 +261,10 @@ class _Writer:
         self._add(v, device, span, made, work, is_partial=span is None)
 
     def store(self, v: int, read: int, device: int, span: Span | None) -> None:
-        """Assign a range of what an op keeps to the variable that a device has of it."""
+        """Assign a range of a stored value to a device's part of the variable."""
         assert span is not None  # a variable is no sum
-        own = next(each.node for each in self._made[read] if each.device == device)
-        made = opset13.assign(own, self._variable(read, device, span))
+        read_value = next(each.node for each in self._made[read] if each.device == device)
+        made = opset13.assign(read_value, self._variable(read, device, span))
         made.input(0).replace_source_output(self._read(v, 0, device, span))
         self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).inputs[0][span.axis])
         self.stored[v] = self.shapes.nodes[v]
@@ -298,14 +305,14 @@ class _Writer:
         return value
 
     def _read(self, v: int, port: int, device: int, span: Span | None) -> Any:
-        """What an input of an op reads, or a range of it, on a device."""
+        """Return the value that an input of an op reads, or a range of it, on a device."""
         source, u = self.shapes.nodes[v].input_value(port), self.shapes.producer(v, port)
         if u in self._made:
             return self._value(u, source.get_index(), device, span)
         return self._sliced(source, u, device, span) if u >= 0 else self._known(source, v, device, span)
 
     def _known(self, source: Any, v: int, device: int, span: Span | None) -> Any:
-        """A range of a value that is known beforehand; the weights behind a decompression are cut, not its result."""
+        """Return a range of a known value; cut the weights behind a decompression, not its result."""
         if span is None:
             return source
         node = source.get_node()
@@ -325,7 +332,7 @@ class _Writer:
         return self._named(_created(node, inputs, piece.attributes), v, device, "/weights").output(source.get_index())
 
     def _value(self, u: int, port: int, device: int, span: Span | None) -> Any:
-        """A result of an op that has been written, or a range of it, on a device."""
+        """Return a result of an op that has been written, or a range of it, on a device."""
         key = u, port, device, span
         if key not in self._values:
             self._values[key] = self._brought(u, port, device, span)
@@ -351,7 +358,7 @@ class _Writer:
         return joined if span is None or span.axis == axis else self._sliced(joined, u, device, span)
 
     def _sliced(self, value: Any, v: int, device: int, span: Span | None) -> Any:
-        """A range of a tensor, taken on a device; the tensor itself where that is all of it."""
+        """Return a range of a tensor, sliced on a device; the tensor itself if the range is all of it."""
         if span is None or (span.first, span.last) == (0, shape_of(value)[span.axis]):
             return value
         bounds = (
@@ -363,9 +370,10 @@ class _Writer:
         return made.output(0)
 
     def _past_split(self, value: Any, v: int, device: int) -> Any:
-        """A part of a split as a slice of what is split; any other tensor as it is.
+        """Return a part of a split as a slice of the split's input; any other tensor as it is.
 
-        OpenVINO takes convolutions that are joined, and all read one part, for those of groups that read a part each.
+        OpenVINO would mistake joined convolutions that all read one part for convolutions of groups that read a part
+        each.
         """
         split = value.get_node()
         if split.get_type_name() not in ("Split", "VariadicSplit"):
@@ -379,10 +387,10 @@ class _Writer:
         return self._sliced(split.input_value(0), v, device, span)
 
     def gather_where_slices_fail(self) -> None:
-        """Have ranges looked up, in place of sliced, that a convolution of single numbers with strides reads.
+        """Replace slices by gathers where a strided convolution of single numbers reads them, or a Convert to booleans.
 
-        OpenVINO moves such strides up through element-wise ops to a slice, makes a split of this, and fails. So it does
-        where it makes a split of slices that are converted to booleans.
+        OpenVINO moves such strides up through element-wise ops to a slice, makes a split of it, and fails. It fails in
+        the same way where it makes a split of slices that are converted to booleans.
         """
         nodes = (each.node for made in self._made.values() for each in made)
         pending = [node for node in nodes if _is_strided_point(node) or _is_boolean(node)]
@@ -391,8 +399,8 @@ class _Writer:
             for node in [value.get_node() for value in pending.pop().input_values()]:
                 if node.get_name() in self._slices:
                     v, device, span = self._slices[node.get_name()]
-                    given = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
-                    indices = (self._named(each, v, device, "/slice") for each in given)
+                    constants = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
+                    indices = (self._named(each, v, device, "/slice") for each in constants)
                     made = self._named(opset13.gather(node.input_value(0), *indices), v, device, "/slice")
                     for reader in node.output(0).get_target_inputs():
                         reader.replace_source_output(made.output(0))
@@ -402,12 +410,12 @@ class _Writer:
 
 
 def _has_name(node: ov.Node) -> bool:
-    """Whether a node has the number of an op, or a name that was given to it."""
+    """Return whether a node has the number of an op, or a name that was given to it."""
     return str(node.get_friendly_name()) != str(node.get_name())
 
 
 def _is_strided_point(node: ov.Node) -> bool:
-    """Whether an op is a convolution with windows of one number that leaves some out."""
+    """Return whether an op is a convolution with windows of one number and a stride above 1."""
     if node.get_type_name() not in ("Convolution", "GroupConvolution"):
         return False
     strides = node.get_attributes()["strides"]
@@ -415,32 +423,32 @@ def _is_strided_point(node: ov.Node) -> bool:
 
 
 def _is_boolean(node: ov.Node) -> bool:
-    """Whether an op converts to booleans."""
+    """Return whether an op converts to booleans."""
     return node.get_type_name() == "Convert" and bool(node.get_output_element_type(0) == ov.Type.boolean)
 
 
 def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made, Span]]:
-    """Who gives which part of a range, counted from where its own begins; what the device has itself comes first."""
+    """Return who gives which part of a range, counted from the giver's own start; the device itself first."""
     parts = [(each, each.span) for each in made if each.span is not None]
-    own = next((part for part in parts if part[0].device == device), None)
-    found = list[tuple[_Made, Span]]()
+    local = next((part for part in parts if part[0].device == device), None)
+    cover = list[tuple[_Made, Span]]()
     at = wanted.first
     while at < wanted.last:
         having = [part for part in parts if part[1].first <= at < part[1].last]
         if not having:
             raise PlacementError("no device computes all of a tensor that is read outside its region")
-        giver, span = own if own is not None and own in having else max(having, key=lambda part: part[1].last)
+        giver, span = local if local is not None and local in having else max(having, key=lambda part: part[1].last)
         begin, at = at, min(span.last, wanted.last)
-        if own is not None and begin < own[1].first:
-            at = min(at, own[1].first)
-        found.append((giver, Span(wanted.axis, begin - span.first, at - span.first)))
-    return found
+        if local is not None and begin < local[1].first:
+            at = min(at, local[1].first)
+        cover.append((giver, Span(wanted.axis, begin - span.first, at - span.first)))
+    return cover
 
 
 def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node | None:
-    """A constant that holds a range of another one, None where its element type cannot be cut.
+    """Return a constant that holds a range of another one, None where its element type cannot be cut.
 
-    Without ``fills`` large ones hold whatever is in the memory, which nothing touches then.
+    Without ``fills`` large ones are left uninitialised, so that no memory is touched.
     """
     element, shape = node.get_output_element_type(0), shape_of(node.output(0))
     bits = element.bitwidth
@@ -453,7 +461,7 @@ def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node
     else:
         return None
     sizes = [*shape[: span.axis], span.last - span.first, *shape[span.axis + 1 :]]
-    tensor = ov.Tensor(element, ov.Shape(sizes))  # which has memory of its own, unlike one made of an array
+    tensor = ov.Tensor(element, ov.Shape(sizes))  # it has memory of its own, unlike a tensor made of an array
     if not fills and tensor.byte_size > LARGE_BYTES:
         return ov.op.Constant(tensor)
     taken = np.ascontiguousarray(np.take(values, np.arange(span.first, span.last), axis=span.axis))
@@ -464,13 +472,13 @@ def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node
 
 
 def _created(node: ov.Node, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> ov.Node:
-    """A node as another one, with other inputs and some other attributes."""
+    """Return a copy of a node with other inputs and some other attributes."""
     factory = _factory(node.get_type_info().version_id)
     return factory.create(node.get_type_name(), list(inputs), {**node.get_attributes(), **attributes})
 
 
 def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> ShardedModel:
-    """The model with its ops under their names, and the device of each; what has none goes with its first reader."""
+    """Return the model with its ops under their names, and the device of each; others go with their first reader."""
     for v, old in writer.stored.items():
         model.remove_sink(old)
         model.remove_variable(model.get_variable_by_id(graph.variables[v]))
@@ -485,7 +493,7 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
     ordered = model.get_ordered_ops()
     device = dict(written)
     for node in ordered:
-        if node.get_type_name() == "Result":  # where what it names is made
+        if node.get_type_name() == "Result":  # where its input is computed
             device[node.get_name()] = written.get(node.input_value(0).get_node().get_name(), 0)
     for node in reversed(ordered):
         for value in node.input_values():
@@ -494,13 +502,13 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
                 device[name] = device[node.get_name()]
     names = [node.get_name() for node in ordered]
     origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
-    found = graph_of(model)
+    sharded = graph_of(model)
     homes = [device.get(name, 0) for name in names]
-    if writer.sinks or (found.is_dynamic is not None and found.is_dynamic.any()):
-        follow = NOT_COMPUTED | SHAPE_OF_TYPES  # inputs what reads them first, or their state, and shapes their tensor
-        constraints = colocate(found)
+    if writer.sinks or (sharded.is_dynamic is not None and sharded.is_dynamic.any()):
+        follow = NOT_COMPUTED | SHAPE_OF_TYPES  # inputs go with their reader or state, shapes with their tensor
+        constraints = colocate(sharded)
         labels, members = constraints.sets.labels, constraints.sets.members
-        for v in [v for v, kind in enumerate(found.op_types) if kind in ("Parameter", *SHAPE_OF_TYPES)]:
+        for v in [v for v, kind in enumerate(sharded.op_types) if kind in ("Parameter", *SHAPE_OF_TYPES)]:
             together = [u for u in members.of(labels[v]).tolist() if not constraints.floating[u]]
-            homes[v] = homes[next((u for u in together if found.op_types[u] not in follow), together[0])]
-    return ShardedModel(found, tuple(homes), origin, work, model)
+            homes[v] = homes[next((u for u in together if sharded.op_types[u] not in follow), together[0])]
+    return ShardedModel(sharded, tuple(homes), origin, work, model)

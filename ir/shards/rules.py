@@ -1,7 +1,7 @@
 """Rules: how an axis passes through an op, so that a device can compute a range of its result.
 
-A rule is told the range of the result that is wanted, and says which range of every input that takes, and what has to
-change in the op. An op of a type without a rule, or whose rule gives None, is computed as a whole.
+Given the wanted range of the result, a rule returns the range of every input that it takes, and the changes to the
+op. An op of a type without a rule, or whose rule returns None, is computed as a whole.
 
 Sizes that are not known before the data are -1; an axis that is divided has a known size.
 """
@@ -27,27 +27,27 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class Span(NamedTuple):
-    """A range of a tensor along an axis: the indices from ``first`` up to ``last``, which is not part of it."""
+    """A range of a tensor along an axis: the indices from ``first`` up to, but not including, ``last``."""
 
     axis: int
     first: int
     last: int
 
     def along(self, axis: int) -> Span:
-        """The same range of another axis."""
+        """Return the same range of another axis."""
         return Span(axis, self.first, self.last)
 
     def __or__(self, other: Span) -> Span:
-        """The smallest range that holds both, which lie along one axis."""
+        """Return the smallest range that contains both, which lie along one axis."""
         return Span(self.axis, min(self.first, other.first), max(self.last, other.last))
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What computes a range of an op: the range of each input (None: all of it), and what differs from the op.
+    """A range of an op as an op of its own: the range of each input (None: all of it), and the changes to the op.
 
-    ``attributes`` replace those of the op; ``constants`` are what inputs read in place of what the op's own read, and
-    ``numbers`` are a place in what they read, and the number that comes there.
+    ``attributes`` replace those of the op; ``constants``, by input, replace what the op reads; ``numbers``, by input,
+    are a place in the list that the op reads, and the number to put there.
     """
 
     inputs: tuple[Span | None, ...]
@@ -68,16 +68,16 @@ class Op:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        """The attributes by name."""
+        """Return the attributes by name."""
         return dict(self.node.get_attributes())
 
     @property
     def rank(self) -> int:
-        """The number of axes of the first result."""
+        """Return the number of axes of the first result."""
         return len(self.outputs[0])
 
     def constant(self, port: int) -> list[int] | None:
-        """The integers that an input is known to be, None where it is not known or missing."""
+        """Return the integers of a constant input, None where it is not constant or missing."""
         if port not in self._constants:
             self._constants[port] = self._constant(port)
         return self._constants[port]
@@ -92,12 +92,12 @@ class Op:
         return [int(value) for value in np.atleast_1d(source.get_data(dtype=np.int64))]
 
     def axes(self, port: int) -> set[int] | None:
-        """The axes of input 0 that a constant names, counted from the front; None where they are not known."""
-        found = self.constant(port)
-        return None if found is None else {axis % len(self.inputs[0]) for axis in found}
+        """Return the axes of input 0 that a constant input names, counted from the front; None if they are unknown."""
+        named = self.constant(port)
+        return None if named is None else {axis % len(self.inputs[0]) for axis in named}
 
     def only(self, span: Span, port: int = 0) -> Piece:
-        """A piece that reads a range of one input and all of the others."""
+        """Return a piece that reads a range of one input and all of the others."""
         return Piece(tuple(span if i == port else None for i in range(len(self.inputs))))
 
 
@@ -105,7 +105,7 @@ Rule: TypeAlias = Callable[[Op, Span], Piece | None]
 
 
 def shape_of(value: Any) -> Shape:
-    """The sizes of a tensor, -1 where one is not known; no sizes for a tensor of unknown rank."""
+    """Return the sizes of a tensor, -1 where one is not known; no sizes for a tensor of unknown rank."""
     shape = value.get_partial_shape()
     if shape.is_static or shape.rank.is_dynamic:
         return sizes_of(value)
@@ -113,25 +113,25 @@ def shape_of(value: Any) -> Shape:
 
 
 def broadcast(shape: Shape, rank: int, span: Span) -> Span | None:
-    """The range of an input that NumPy's broadcasting gives the range ``span`` of a result of so many axes."""
+    """Return the range of an input that NumPy's broadcasting spreads to ``span`` of a result of ``rank`` axes."""
     axis = span.axis - (rank - len(shape))
     return None if axis < 0 or shape[axis] == 1 else span.along(axis)
 
 
 def elementwise(op: Op, span: Span) -> Piece | None:
-    """Each number from those at the same place."""
+    """Divide an op that computes each number from the numbers at the same place."""
     if len(op.inputs) > 1 and op.attributes.get("auto_broadcast", "numpy") == "pdpd":
         return None
     return Piece(tuple(broadcast(shape, op.rank, span) for shape in op.inputs))
 
 
 def of_first(op: Op, span: Span) -> Piece | None:
-    """The first input is read at the same place, the others as they are; a variable begins with the same range."""
+    """Divide an op that reads its first input at the same place, the others in full; variables start with the range."""
     return op.only(span) if op.inputs else None
 
 
 def prelu(op: Op, span: Span) -> Piece | None:
-    """A slope of one axis belongs to the channels, axis 1."""
+    """Divide a PRelu; a slope of one axis belongs to the channels, axis 1."""
     slope = op.inputs[1]
     if len(slope) != 1 or len(op.inputs[0]) == 1:
         return elementwise(op, span)
@@ -139,7 +139,7 @@ def prelu(op: Op, span: Span) -> Piece | None:
 
 
 def matmul(op: Op, span: Span) -> Piece | None:
-    """Rows of the result from rows of the first input, columns from columns of the second."""
+    """Divide a product: rows of the result by rows of the first input, columns by columns of the second."""
     a, b = op.inputs
     if min(len(a), len(b)) < 2:
         return None
@@ -151,10 +151,10 @@ def matmul(op: Op, span: Span) -> Piece | None:
 
 
 def _window(op: Op, span: Span) -> tuple[Span, dict[str, Any]] | None:
-    """The rows that windows over ``span`` reach, and the attributes that pad them.
+    """Return the rows that windows over ``span`` reach, and the attributes that pad them.
 
-    Padding stays at the outer edges alone. None where windows lie in the padding, or where this follows from a size
-    that is not known: where it is, OpenVINO has put in what ``auto_pad`` asks for.
+    Padding stays at the outer edges alone. None where windows lie in the padding, or where ``auto_pad`` depends on a
+    size that is not known: where it is known, OpenVINO has filled in the pads.
     """
     axis, (size, rows) = span.axis, (op.inputs[0][span.axis], op.inputs[0][2:])
     if min(rows) < 0 and op.attributes.get("auto_pad", "explicit").startswith("same"):
@@ -171,24 +171,24 @@ def _window(op: Op, span: Span) -> tuple[Span, dict[str, Any]] | None:
 
 
 def _kernel(op: Op, axis: int) -> tuple[int, int, int]:
-    """The size, stride and dilation of windows along a spatial axis."""
+    """Return the size, stride and dilation of windows along a spatial axis."""
     k = axis - 2
     size = op.attributes["kernel"][k] if "kernel" in op.attributes else op.inputs[1][axis - op.rank]
     return size, op.attributes["strides"][k], op.attributes.get("dilations", [1] * (k + 1))[k]
 
 
 def convolution(op: Op, span: Span) -> Piece | None:
-    """Rows from the rows that windows reach (the halo), channels from their filters, inferences from themselves."""
+    """Divide a convolution: rows by the rows that windows reach (the halo), channels by filters, batch by itself."""
     if span.axis == 0:
         return op.only(span)
     if span.axis == 1:
         return op.only(span.along(0), port=1)
-    found = _window(op, span)
-    return found and Piece((found[0], None), found[1])
+    window = _window(op, span)
+    return window and Piece((window[0], None), window[1])
 
 
 def group_convolution(op: Op, span: Span) -> Piece | None:
-    """As a convolution; channels in whole groups, which read channels of their own."""
+    """Divide a group convolution like a convolution; channels in whole groups, which read channels of their own."""
     if span.axis != 1:
         return convolution(op, span)
     groups, each_out, each_in = op.inputs[1][:3]
@@ -199,15 +199,15 @@ def group_convolution(op: Op, span: Span) -> Piece | None:
 
 
 def pool(op: Op, span: Span) -> Piece | None:
-    """Rows from the rows that windows reach; channels and inferences from themselves."""
+    """Divide a pooling: rows by the rows that windows reach; channels and the batch by themselves."""
     if len(op.outputs) > 1 and op.node.output(1).get_target_inputs():
-        return None  # indices into a whole tensor
+        return None  # its second output has indices into a whole tensor
     if span.axis < 2:
         return op.only(span)
-    found = _window(op, span)
-    if found is None:
+    window = _window(op, span)
+    if window is None:
         return None
-    rows, attributes = found
+    rows, attributes = window
     if op.attributes.get("rounding_type", "floor") != "floor":
         # windows that a ceiling adds may leave the other axes' padding: their pads grow to hold whole windows
         if min(op.inputs[0][2:]) < 0 or (op.type == "AvgPool" and not op.attributes["exclude-pad"]):
@@ -221,33 +221,33 @@ def pool(op: Op, span: Span) -> Piece | None:
 
 
 def _extent(op: Op, axis: int) -> int:
-    """From the first row of a window to its last."""
+    """Return the number of rows from the first of a window to its last."""
     kernel, _, dilation = _kernel(op, axis)
     return (kernel - 1) * dilation + 1
 
 
 def _reach(op: Op, axis: int) -> int:
-    """Where the last window along an axis ends."""
+    """Return the row at which the last window along an axis ends."""
     stride, before = _kernel(op, axis)[1], int(op.attributes["pads_begin"][axis - 2])
     return (op.outputs[0][axis] - 1) * stride - before + _extent(op, axis)
 
 
 def concat(op: Op, span: Span) -> Piece | None:
-    """Along the axes that it does not join."""
+    """Divide along the axes that are not concatenated."""
     return None if op.attributes["axis"] % op.rank == span.axis else Piece((span,) * len(op.inputs))
 
 
 def transpose(op: Op, span: Span) -> Piece | None:
-    """The axis that the order puts there."""
+    """Divide along the input's axis that the order puts there."""
     order = op.constant(1)
     return None if order is None else op.only(span.along((order or list(range(op.rank))[::-1])[span.axis]))
 
 
 def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
-    """The range of a tensor of shape ``source`` that holds ``span`` of the same numbers in shape ``target``.
+    """Return the range of a tensor of shape ``source`` that holds ``span`` of the same numbers in shape ``target``.
 
-    The axis has to survive as a factor: what lies before it is the same, and the range ends where the other begins.
-    Sizes that are not known are negative, and only equal ones the same number.
+    The axis has to survive as a factor: the sizes before it agree, and the range ends at a multiple of the other axis.
+    Unknown sizes are negative, and equal only where they are the same number.
     """
     for axis, size in enumerate(source):
         before, rest = source[:axis], source[axis + 1 :]
@@ -272,7 +272,7 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
 
 
 def reshape(op: Op, span: Span) -> Piece | None:
-    """Axes that survive as a factor; the pattern gets the size of the range."""
+    """Divide along axes that survive as a factor; the pattern gets the size of the range."""
     known = op.constant(1)
     copied = known if known is not None and op.attributes["special_zero"] else []
     source = through_reshape(*_with_unknown_sizes_named(op, copied), span)
@@ -287,9 +287,9 @@ def reshape(op: Op, span: Span) -> Piece | None:
 
 
 def _with_unknown_sizes_named(op: Op, copied: Sequence[int]) -> tuple[Shape, Shape]:
-    """The sizes of input and result: each that is not known is a negative number, and equal ones are the same number.
+    """Return the sizes of input and result, with each unknown one a negative number, the same for equal ones.
 
-    They are equal where a zero of the pattern, ``copied``, says so, or where nothing else is left of either.
+    They are equal where a zero of the pattern ``copied`` says so, or where only one is left of either.
     """
     source = tuple(-axis - 2 if size < 0 else size for axis, size in enumerate(op.inputs[0]))
     names = {axis: source[axis] for axis, size in enumerate(copied) if size == 0}
@@ -302,7 +302,7 @@ def _with_unknown_sizes_named(op: Op, copied: Sequence[int]) -> tuple[Shape, Sha
 
 
 def unsqueeze(op: Op, span: Span) -> Piece | None:
-    """The axis without those that it adds before it."""
+    """Divide along the axis without the axes that are added before it."""
     added = op.constant(1)
     if added is None:
         return None
@@ -311,21 +311,21 @@ def unsqueeze(op: Op, span: Span) -> Piece | None:
 
 
 def squeeze(op: Op, span: Span) -> Piece | None:
-    """The axis with those that it drops before it, which are named: a range may be of size 1 too."""
+    """Divide along the axis counted with the dropped axes; these are named, as a range may have size 1 too."""
     dropped = {axis for axis, size in enumerate(op.inputs[0]) if size == 1} if len(op.inputs) == 1 else op.axes(1)
     kept = _kept(op, span, dropped)
     return kept and Piece((kept.inputs[0], None), {}, {1: np.array(sorted(dropped or ()))})
 
 
 def _kept(op: Op, span: Span, dropped: set[int] | None) -> Piece | None:
-    """The axis as it is counted in the input, some of whose axes the result has not."""
+    """Return a piece along the input's axis, where the result lacks the axes in ``dropped``."""
     if dropped is None or len(op.inputs[0]) - len(dropped) != op.rank:
         return None
     return op.only(span.along([axis for axis in range(len(op.inputs[0])) if axis not in dropped][span.axis]))
 
 
 def reduction(op: Op, span: Span) -> Piece | None:
-    """Along the axes that it keeps."""
+    """Divide along the axes that are not reduced."""
     axes = op.axes(1)
     if axes is None:
         return None
@@ -335,13 +335,13 @@ def reduction(op: Op, span: Span) -> Piece | None:
 
 
 def over_other_axes(op: Op, span: Span, port: int = 1) -> Piece | None:
-    """Each slice along the axes that an input names by itself, or Split parts."""
+    """Divide along the axes that input ``port`` does not name: slices along these are independent of each other."""
     axes = op.axes(port)
     return None if axes is None or span.axis in axes else op.only(span)
 
 
 def interpolate(op: Op, span: Span) -> Piece | None:
-    """Along the axes that it does not resize, which versions 4 and 11 name in their last input."""
+    """Divide along the axes that are not resized; versions 4 and 11 name the resized ones in their last input."""
     if any(any(op.attributes.get(name, ())[span.axis : span.axis + 1]) for name in ("pads_begin", "pads_end")):
         return None
     version = op.node.get_type_info().version_id
@@ -349,19 +349,19 @@ def interpolate(op: Op, span: Span) -> Piece | None:
 
 
 def softmax(op: Op, span: Span) -> Piece | None:
-    """Along the axes that it does not sum over; TopK names its axis likewise."""
+    """Divide along the axes that are not summed over; TopK names its axis in the same attribute."""
     return None if op.attributes["axis"] % op.rank == span.axis else op.only(span)
 
 
 def batch_norm(op: Op, span: Span) -> Piece | None:
-    """Channels with their statistics; the first version reads the data third."""
+    """Divide channels with their statistics; the first version reads the data third and is not divided."""
     if op.node.get_type_info().version_id == "opset1":
         return None
     return Piece((span, *[span.along(0) if span.axis == 1 else None] * (len(op.inputs) - 1)))
 
 
 def gather(op: Op, span: Span) -> Piece | None:
-    """Axes of the data beside the one that is looked up, and those of the indices."""
+    """Divide along the data's axes other than the indexed one, and along those of the indices."""
     axes = op.axes(2)
     if axes is None or op.attributes.get("batch_dims", 0):
         return None
@@ -373,7 +373,7 @@ def gather(op: Op, span: Span) -> Piece | None:
 
 
 def attention(op: Op, span: Span) -> Piece | None:
-    """Heads and inferences by themselves; queries with their rows of the mask; columns of the values."""
+    """Divide heads and the batch by themselves; queries with their rows of the mask; columns of the values."""
     if span.axis == op.rank - 1:
         return op.only(span.along(len(op.inputs[2]) - 1), port=2)
     ranges = [broadcast(shape, op.rank, span) for shape in op.inputs]
@@ -383,13 +383,13 @@ def attention(op: Op, span: Span) -> Piece | None:
 
 
 def pad(op: Op, span: Span) -> Piece | None:
-    """Along the axes that get no padding."""
+    """Divide along the axes that get no padding."""
     begins, ends = op.constant(1), op.constant(2)
     return None if begins is None or ends is None or begins[span.axis] or ends[span.axis] else op.only(span)
 
 
 def strided_slice(op: Op, span: Span) -> Piece | None:
-    """Along the axes of which it takes all, where none is added or dropped."""
+    """Divide along the axes that are taken in full, if no axis is added or dropped."""
     masks = ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
     steps = [] if len(op.inputs) < 4 else op.constant(3)
     if op.constant(1) is None or steps is None or any(any(op.attributes.get(mask, ())) for mask in masks):
@@ -400,13 +400,13 @@ def strided_slice(op: Op, span: Span) -> Piece | None:
 
 
 def slice_(op: Op, span: Span) -> Piece | None:
-    """Along the axes that it does not name."""
+    """Divide along the axes that are not sliced."""
     axes = op.axes(4) if len(op.inputs) > 4 else set(range(len(op.constant(1) or op.inputs[0])))
     return None if axes is None or span.axis in axes else op.only(span)
 
 
 def broadcast_op(op: Op, span: Span) -> Piece | None:
-    """Axes along which it repeats nothing, or which it makes; the target gets the size of the range."""
+    """Divide along axes that are not repeated, or that are new; the target gets the size of the range."""
     if op.attributes["mode"] not in ("numpy", "bidirectional"):
         return None
     source = broadcast(op.inputs[0], op.rank, span)
@@ -414,7 +414,7 @@ def broadcast_op(op: Op, span: Span) -> Piece | None:
     target = op.constant(1) or (None if -1 in op.outputs[0] else list(op.outputs[0]))
     count = len(target) if target is not None else op.inputs[1][0]
     axis = span.axis - (op.rank - count)
-    if target is None:  # it is computed
+    if target is None:  # the target is computed
         return None if count < 0 or axis < 0 else Piece((source, None), numbers={1: (axis, size)})
     if axis >= 0 and target[axis] != 1:
         target = [size if k == axis else each for k, each in enumerate(target)]
@@ -422,7 +422,7 @@ def broadcast_op(op: Op, span: Span) -> Piece | None:
 
 
 def tile(op: Op, span: Span) -> Piece | None:
-    """Axes along which it repeats nothing."""
+    """Divide along axes that are not repeated."""
     repeats = op.constant(1)
     if repeats is None or op.rank != len(op.inputs[0]):
         return None
@@ -456,13 +456,13 @@ RULES: dict[str, Rule] = {
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
 }
-"""By op type; the next op is one entry more."""
+"""Rule of each op type that can be divided; to divide another type, add an entry."""
 
 
 def piece_of(op: Op, span: Span) -> Piece | None:
-    """What computes a range of an op's result, None where the op has no rule for it.
+    """Return what computes a range of an op's result, None where the op has no rule for it.
 
-    Nor does it where an input may have one element for all of the range, as one of a size that is not known may.
+    Also None where an input may have one element for all of the range, as an input of unknown size may.
     """
     rule = RULES.get(op.type)
     piece = rule(op, span) if rule is not None else None
@@ -473,7 +473,7 @@ def piece_of(op: Op, span: Span) -> Piece | None:
 
 
 def gives(made: ov.Node, op: Op, span: Span | None) -> bool:
-    """Whether OpenVINO infers for a node the types and sizes of a range of an op, or of all of it (None)."""
+    """Return whether OpenVINO infers for a node the types and sizes of a range of an op, or of all of it (None)."""
     for found, whole in zip(made.outputs(), op.node.outputs(), strict=True):
         wanted = whole.get_partial_shape()
         if span is not None and wanted.rank.is_static:
@@ -485,9 +485,9 @@ def gives(made: ov.Node, op: Op, span: Span | None) -> bool:
 
 
 def contraction(op: Op) -> tuple[Span, Span] | None:
-    """The axes of the first two inputs that an op sums over, all of them; None where it has none.
+    """Return the full ranges of the axes of the first two inputs that an op sums over; None where it has none.
 
-    A range of both gives a partial result; the sum of those over all ranges is the op's.
+    A range of both gives a partial result; the partial results of all ranges add up to the op's.
     """
     if op.type == "Convolution":
         axes = (1, 1)
@@ -501,6 +501,6 @@ def contraction(op: Op) -> tuple[Span, Span] | None:
 
 
 def partial_piece(op: Op, first: int, last: int) -> Piece | None:
-    """What computes a partial result of an op from a range of what it sums over."""
-    found = contraction(op)
-    return found and Piece((Span(found[0].axis, first, last), Span(found[1].axis, first, last)))
+    """Return what computes a partial result of an op from a range of the axes that it sums over."""
+    ranges = contraction(op)
+    return ranges and Piece((Span(ranges[0].axis, first, last), Span(ranges[1].axis, first, last)))

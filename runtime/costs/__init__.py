@@ -1,1 +1,1 @@
-"""Costs: what a placement takes under HETERO and under the work-conserving executor, and fits to measured latencies."""
+"""Cost models of placements under HETERO and under the work-conserving executor, fitted to measured latencies."""

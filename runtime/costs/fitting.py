@@ -1,4 +1,4 @@
-"""How costs are refitted: factors near 1 that make linear rows agree with observations.
+"""Fitting of cost factors near 1 so that sums of costs agree with observations.
 
 Legend: B observations, P parameters.
 """
@@ -15,7 +15,7 @@ from hsdag.ir.graph.computation_graph import FloatArray
 
 @dataclass(frozen=True)
 class Trust:
-    """How far figures may be off, as shares of themselves: what weighs observations against what was known before.
+    """How far figures may be off, as shares of themselves; weighs observations against previous figures.
 
     Probes of small models meet warm caches and so see too little of launches and links: hence the wide ``scale``.
     """
@@ -23,46 +23,47 @@ class Trust:
     observed: float = 0.01
     """Scatter of measured latencies around the model."""
     work: float = 0.02
-    """Of what all op times of a device share; profiling ties them to the whole model."""
+    """Error that all op times of a device share; profiling ties their sum to the whole model."""
     scale: float = 20.0
-    """Of all launches, all latencies or all bandwidths together."""
+    """Error of all launches, all latencies or all bandwidths together."""
     launch_s: float = 1e-2
-    """Seconds of all launches together, where that is more: what a split costs whatever crosses, of which probes see
-    next to nothing."""
+    """Error of all launches together, in seconds, if more than ``scale``: the cost of a split whatever crosses,
+    which probes hardly see.
+    """
     single: float = 0.2
-    """Of one device's launches, or one pair's link, beside the others."""
+    """Error of one device's launches, or one pair's link, relative to the others."""
 
 
 LEAST_FACTOR = 0.2
-"""Calibration makes nothing cheaper than this share of what it was: probes see too little, not too much."""
+"""Least factor by which calibration multiplies a cost: probes see too little, not too much."""
 
 
 def fit_factors(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatArray:
-    """[P] factors f >= LEAST_FACTOR that make ``rows`` [B, P] @ f near 1 within ``scatter``, and f within ``spread``.
+    """Return [P] factors f >= LEAST_FACTOR within ``spread`` of 1, with ``rows`` [B, P] @ f within ``scatter`` of 1.
 
-    Where the observations scatter more than that around the first fit, a second one trusts them accordingly less.
+    If the observations scatter more than that around the first fit, a second one uses their scatter instead.
     """
-    from scipy.optimize import nnls  # only here: it loads slowly
+    from scipy.optimize import nnls  # imported late: it loads slowly
 
     factors = np.ones(rows.shape[1])
     for _ in range(2):
         matrix = np.concatenate([rows / scatter, np.diag(1.0 / spread)])
         wanted = np.concatenate([np.full(len(rows), 1.0 / scatter), 1.0 / spread])
         factors = LEAST_FACTOR + nnls(matrix, wanted - LEAST_FACTOR * matrix.sum(axis=1))[0]
-        found = float(np.sqrt(np.mean((rows @ factors - 1.0) ** 2)))
-        if found <= scatter:
+        deviation = float(np.sqrt(np.mean((rows @ factors - 1.0) ** 2)))
+        if deviation <= scatter:
             break
-        scatter = found
+        scatter = deviation
     return np.asarray(factors, dtype=np.float64)
 
 
 def fit_by_kind(
     rows: FloatArray, num_devices: int, sizes: Sequence[int], trust: Trust, scales: Sequence[float] | None = None
 ) -> FloatArray:
-    """[P] factors for rows [B, P]: first one for each device's work and one for each kind, then all by themselves.
+    """Return [P] factors for rows [B, P], first shared by each kind of parameters, then separate for each parameter.
 
-    The parameters are the work of each device, and then ``sizes`` of each kind; ``scales`` say how far each kind may
-    be off in place of the trust's one for all.
+    The parameters are the work of each device, and then ``sizes`` of each kind. ``scales`` say how far each kind may
+    be off, in place of ``trust.scale`` for all.
     """
     kind = np.repeat(np.arange(num_devices + len(sizes)), [1] * num_devices + list(sizes))
     shared = (kind[:, None] == np.arange(kind[-1] + 1)).astype(np.float64)

@@ -1,6 +1,6 @@
-"""HeteroCosts: the latency of a placement under HETERO, from measured or assumed costs; every figure is simulated.
+"""The latency of placements under HETERO, simulated from measured or assumed costs.
 
-HETERO runs its submodels one after another, so the latency is linear in the costs: what ops take on their
+HETERO runs its submodels one after another, so the latency is linear in the costs: the times of ops on their
 devices, a launch for each submodel, and latency and bytes over bandwidth for each tensor that crosses into another
 submodel. That makes it cheap to compute and convex to calibrate.
 
@@ -25,11 +25,12 @@ from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.execution import drained_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
-"""Launches and links are taken to cost at least this, so that calibration has something to scale."""
+"""Least seconds of a launch and of a link's latency, and highest bandwidth, so that calibration can scale them."""
 
 KNOWN = 1 << 14
-"""Placements that a search remembers: a cold one proposes the same ones again and again. They are told apart by 62
-random bits, so that one in 10^18 of the others would be rejected wrongly."""
+"""Number of placements that a search remembers, as a cold one proposes the same ones again and again. 62 random bits
+identify a placement, so about one in 10^18 others would be rejected wrongly.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +42,17 @@ class HeteroCosts(PlacementCosts):
 
     @staticmethod
     def of(graph: ComputationGraph, costs: ScheduleProblem) -> HeteroCosts:
-        """Costs by op of ``graph``. Raises ValueError when they are for another number of ops."""
+        """Make costs from those of the ops of ``graph``. Raises ValueError when they are for another number of ops."""
         if len(costs.time_s) != graph.num_ops:
             raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         return HeteroCosts(SubmodelCollector(graph), costs)
 
     def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
-        """[B] simulated seconds of one inference under placements [B, N] of ops; infinite where one is illegal."""
+        """Return [B] the simulated latencies, in seconds, of placements [B, N] of ops; infinite for illegal ones."""
         return self._values_s(placements, is_period=False)
 
     def period_s(self, placements: IntArray) -> FloatArray:
-        """[B] simulated seconds per inference with many in flight; a crossing counts on the device that receives it."""
+        """Return [B] the simulated seconds per inference in steady state; a crossing loads the receiving device."""
         return self._values_s(placements, is_period=True)
 
     def _values_s(self, placements: IntArray, *, is_period: bool) -> FloatArray:
@@ -64,7 +65,7 @@ class HeteroCosts(PlacementCosts):
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None
     ) -> HeteroCosts:
-        """Costs refitted to measured latencies [B] of placements [B, N].
+        """Return costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors, pulled towards the present figures as far as ``Trust`` goes;
         first with one factor each for all launches, all latencies and all bandwidths, then device by device and
@@ -78,7 +79,7 @@ class HeteroCosts(PlacementCosts):
         floors = np.repeat([1.0, LEAST_LAUNCH_S, LEAST_LATENCY_S, 1.0 / MOST_BYTES_PER_S], [d, d, d * d, d * d])
         inverse = 1.0 / self.costs.link_bandwidth_bytes_per_s
         now = [np.ones(d), self.costs.launch_s, self.costs.link_latency_s.ravel(), inverse.ravel()]
-        start = np.maximum(np.concatenate(now), floors)  # what is too small cannot be scaled
+        start = np.maximum(np.concatenate(now), floors)  # a zero could not be scaled
         rows = self._rows(placements[usable]) * start / measured_s[usable, None]
         trust = Trust()
         scales = [max(trust.scale, trust.launch_s / float(start[d : 2 * d].mean())), trust.scale, trust.scale]
@@ -95,42 +96,42 @@ class HeteroCosts(PlacementCosts):
         return replace(self, costs=fitted)
 
     def _rows(self, placements: IntArray) -> FloatArray:
-        """[B, P] what each parameter is multiplied with."""
+        """Return [B, P] the coefficient of each parameter in the latency."""
         num = len(placements)
         time_s = np.nan_to_num(self.costs.time_s)
         crossed = self.collector.crossings(placements, self.costs.num_devices)
-        each = [np.where(placements == d, time_s[:, d], 0.0).sum(axis=1) for d in range(self.costs.num_devices)]
-        work_s = np.stack(each, axis=1)
+        per_device = [np.where(placements == d, time_s[:, d], 0.0).sum(axis=1) for d in range(self.costs.num_devices)]
+        work_s = np.stack(per_device, axis=1)
         parts = [work_s, crossed.launches, crossed.num.reshape(num, -1), crossed.size_bytes.reshape(num, -1)]
         return np.concatenate(parts, axis=1, dtype=np.float64)
 
 
 class UnitCosts(NamedTuple):
-    """The costs by unit for compiled code, and scratch; for one thread."""
+    """The costs by unit for compiled code, with scratch, for one thread."""
 
     nodes: Nodes
     work: Workspace
-    unit: IntArray  # [M] of each node
+    unit: IntArray  # [M] the unit of each node
     unit_s: FloatArray  # [U, D] infinite where a device lacks one of the unit's ops
     launch_s: FloatArray  # [D]
     latency_s: FloatArray  # [D, D]
     s_per_byte: FloatArray  # [D, D]
-    excess: FloatArray  # [D, D] by which devices slow each other down, or [0, 0]
-    is_period: BoolArray  # [1] whether the value is a period, else a latency
+    excess: FloatArray  # [D, D] by how much devices slow each other down, or [0, 0]
+    is_period: BoolArray  # [1] whether the value is a period, not a latency
     device: IntArray  # [M]
     reached: IntArray  # [D]
     num: IntArray  # [D, D]
     size_bytes: FloatArray  # [D, D]
-    work_s: FloatArray  # [D] of the ops
-    sent_s: FloatArray  # [D]
-    keys: IntArray  # [U, D] random; those of a placement's units, exclusively or-ed, are its own
-    known_key: IntArray  # [KNOWN] placements that were looked at
-    known_s: FloatArray  # [KNOWN] the least that they take
+    work_s: FloatArray  # [D] seconds of the ops
+    sent_s: FloatArray  # [D] seconds of what is sent to the device
+    keys: IntArray  # [U, D] random numbers; a placement's key is the exclusive or of its units' numbers
+    known_key: IntArray  # [KNOWN] keys of placements that were looked at
+    known_s: FloatArray  # [KNOWN] a lower bound of their seconds
     load_s: FloatArray  # [2 D]
 
 
 def unit_costs(costs: HeteroCosts, unit_of_op: IntArray, num_units: int, *, is_period: bool = False) -> UnitCosts:
-    """Costs of placements of units, ``unit_of_op`` being [N]."""
+    """Return the costs of placements of units; ``unit_of_op`` [N] is the unit of each op."""
     nodes, d, time_s = costs.collector.nodes, costs.costs.num_devices, costs.costs.time_s
     unit_s = np.zeros((num_units, d))
     np.add.at(unit_s, unit_of_op, np.where(np.isnan(time_s), np.inf, time_s))
@@ -159,10 +160,10 @@ def unit_costs(costs: HeteroCosts, unit_of_op: IntArray, num_units: int, *, is_p
 
 @bare
 def placement_s(t: UnitCosts, placement: IntArray, limit_s: float) -> float:
-    """What ``HeteroCosts`` says of a placement [U], or a lower bound of that which exceeds ``limit_s``.
+    """Return the value of ``HeteroCosts`` for a placement [U], or a lower bound of it above ``limit_s``.
 
-    Submodels are only looked at where ops and what goes to other devices do not exceed the limit, and they are only cut
-    where the joined ops of one device do not.
+    Submodels are only joined if ops and crossings to other devices stay within the limit, and only cut if
+    the joined submodels still do.
     """
     key = 0
     for u in range(len(placement)):
@@ -194,7 +195,7 @@ def placement_s(t: UnitCosts, placement: IntArray, limit_s: float) -> float:
 
 @inner
 def _cross(t: UnitCosts, label: IntArray) -> None:
-    """Fill ``sent_s`` with what crosses between submodels, ``label`` [M]."""
+    """Fill ``sent_s`` with the crossings between submodels, ``label`` [M]."""
     t.num[:], t.size_bytes[:], t.sent_s[:] = 0, 0.0, 0.0
     count_crossings(t.nodes, t.device, label, t.reached, t.num, t.size_bytes)
     for home in range(len(t.sent_s)):
@@ -204,7 +205,7 @@ def _cross(t: UnitCosts, label: IntArray) -> None:
 
 @inner
 def _loaded_s(t: UnitCosts, label: IntArray) -> float:
-    """Latency or period of ops, of what is sent, and of a launch for each submodel, ``label`` [M]."""
+    """Return latency or period of ops, crossings, and a launch for each submodel, ``label`` [M]."""
     total_s, largest_s = 0.0, 0.0
     for d in range(len(t.sent_s)):
         t.load_s[d] = t.work_s[d] + t.sent_s[d]

@@ -1,4 +1,4 @@
-"""OpByOpCosts: simulated latency of placements under an executor that starts every op by itself, and its calibration.
+"""The latency of placements under an executor that starts every op by itself, simulated and calibrated.
 
 Devices run one op at a time, work-conserving; results go to other devices on links that are independent of each other.
 The makespan is homogeneous: with all times doubled, it doubles. So it is the sum of the times multiplied with its
@@ -22,42 +22,42 @@ from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 
 STEP = 1e-3
-"""By this share a parameter is changed to find the derivative of the makespan."""
+"""Relative change of a parameter to find the makespan's derivative."""
 
 LEVEL = 1.0  # how far one factor for all times may be off
-TRUST = Trust(observed=0.02, scale=1.0)  # and how far others
-ROUNDS = 2  # how often derivatives are taken afresh
+TRUST = Trust(observed=0.02, scale=1.0)  # how far other factors may be off
+ROUNDS = 2  # how often derivatives are computed anew
 
 
 @dataclass(frozen=True, eq=False)
 class OpByOpCosts(PlacementCosts):
-    """Costs of one graph's ops; ``costs`` has them as the simulator takes them."""
+    """Costs of one graph's ops; ``costs`` is the problem that the simulator takes."""
 
     costs: ScheduleProblem
 
     @staticmethod
     def of(graph: ComputationGraph, problem: ScheduleProblem) -> OpByOpCosts:
-        """Costs from a profile; what is known before any data lies on all devices from the start."""
+        """Make costs from a profile; values known before any data are on all devices from the start."""
         floats = floating_ops(graph)
         sent = np.flatnonzero(~floats[graph.edge_src] & ~floats[graph.edge_dst])
         kept = {name: getattr(problem, name)[sent] for name in ("edge_src", "edge_dst", "edge_bytes", "edge_port")}
         return OpByOpCosts(replace(problem, **kept))
 
     def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
-        """[B] simulated makespans of placements [B, N]; infinite where one is illegal."""
+        """Return [B] the simulated makespans of placements [B, N]; infinite where one is illegal."""
         if not priority or all(order is None for order in priority):
             return simulate_makespans(self.costs, placements)
         pairs = zip(placements[:, None], priority, strict=True)
         return np.concatenate([simulate_makespans(self.costs, one, priority=order) for one, order in pairs])
 
     def period_s(self, placements: IntArray) -> FloatArray:
-        """[B] simulated seconds per inference with many in flight: the load of the busiest device or link."""
+        """Return [B] the simulated seconds per inference in steady state: the load of the busiest device or link."""
         return period_s(self.costs, placements)
 
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None
     ) -> OpByOpCosts:
-        """Costs refitted to measured latencies [B] of placements [B, N].
+        """Return costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors, pulled towards the present figures: first one factor for all
         times, then one for the work of each device and one for all transfers. Without observations nothing changes.
@@ -69,18 +69,18 @@ class OpByOpCosts(PlacementCosts):
             return self
         factors = np.ones(self.costs.num_devices + 1)
         for _ in range(ROUNDS):
-            # in units of the costs as they were: what a parameter contributes, over its present factor
+            # in units of the original costs: a parameter's contribution over its present factor
             rows = self._scaled(factors)._contributions_s(seen, orders) / factors / wanted_s[:, None]
             level = fit_factors(rows.sum(axis=1)[:, None], np.array([LEVEL]), TRUST.observed)[0]
             factors = level * fit_by_kind(rows * level, self.costs.num_devices, [1], TRUST)
         return self._scaled(factors)
 
     def _contributions_s(self, placements: IntArray, priority: Priorities | None) -> FloatArray:
-        """[B, P] what the work of each device and all transfers contribute to makespans, which is their sum."""
+        """Return [B, P] the contributions of each device's work and of all transfers, which add up to the makespan."""
         now_s = self.latency_s(placements, priority)
         changed = 1.0 + STEP * np.eye(self.costs.num_devices + 1)
-        found = [self._scaled(factors).latency_s(placements, priority) - now_s for factors in changed]
-        return np.maximum(np.stack(found, axis=1) / STEP, 0.0)
+        grown_s = [self._scaled(factors).latency_s(placements, priority) - now_s for factors in changed]
+        return np.maximum(np.stack(grown_s, axis=1) / STEP, 0.0)
 
     def _scaled(self, factors: FloatArray) -> OpByOpCosts:
         scaled = replace(

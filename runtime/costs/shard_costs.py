@@ -1,4 +1,4 @@
-"""Costs of divided models: shards take their part of what the whole op was measured to take, until some are measured.
+"""Costs of divided models: shards take their share of the whole op's measured time, until divided models are measured.
 
 Legend: N ops of the model, M ops of the divided one, D devices, K divided models that were measured.
 """
@@ -15,15 +15,15 @@ from hsdag.runtime.costs.fitting import fit_factors
 from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
 
 SPREAD = np.array([0.2, 2.0])
-"""How far factors may be off: pieces may be less efficient than the whole op, and probes of boundaries are small."""
+"""How far the factors of work and of boundaries may be off: pieces may be less efficient, and probes are small."""
 
 SCATTER = 0.02
-"""Of measured ratios around the simulation."""
+"""Scatter of measured ratios around the simulation."""
 
 
 @dataclass(frozen=True)
 class ShardFactors:
-    """By how much more than simulated work takes, and what begins and ends parts: launches and bytes."""
+    """Factors from simulated to real seconds: of work, and of the launches and bytes at the boundaries of parts."""
 
     work: float = 1.0
     boundary: float = 1.0
@@ -32,18 +32,19 @@ class ShardFactors:
 def sharded_costs(
     costs: WorkConservingCosts, found: ShardedGraph, factors: ShardFactors = ShardFactors()
 ) -> WorkConservingCosts:
-    """Costs of a divided model's ops from those of the model's; joining the pieces of a tensor means writing it.
+    """Return the costs of a divided model from those of the model; joining the pieces of a tensor counts as writing it.
 
-    Ops that take no time, as they run in one kernel with the op before, read and write what was joined before them.
+    Ops that take no time, since they run in one kernel with the op before, read and write a tensor that is joined
+    there.
     """
     graph = found.graph
     origin = np.array(found.origin)
     whole_s = costs.table.op_s[origin]
-    own = costs.cut_costs
+    rates = costs.cut_costs
     is_joined = (origin < 0) & np.isin(graph.op_types, ("Add", "Concat"))
     behind = graph.edge_dst[(is_joined & np.isin(graph.op_types, "Concat"))[graph.edge_src]]
     is_light = (origin >= 0) & (graph.flops > 0) & ~whole_s.any(axis=1) & np.isin(np.arange(graph.num_ops), behind)
-    s_per_byte = (is_joined | is_light)[:, None] * own.write_s_per_byte + is_light[:, None] * own.read_s_per_byte
+    s_per_byte = (is_joined | is_light)[:, None] * rates.write_s_per_byte + is_light[:, None] * rates.read_s_per_byte
     time_s = np.where(origin[:, None] < 0, 0.0, whole_s * np.array(found.work)[:, None])
     time_s += graph.output_bytes[:, None] * s_per_byte
     scale = np.repeat([factors.work, factors.boundary], [costs.num_devices, 3 * costs.num_devices])
@@ -51,19 +52,19 @@ def sharded_costs(
 
 
 def simulated_s(costs: WorkConservingCosts, devices: Sequence[int]) -> float:
-    """Seconds of an inference of a divided model, by its costs; ``devices`` [M] compute its ops."""
+    """Return the simulated seconds of an inference of a divided model; ``devices`` [M] compute its ops."""
     return float(costs.latency_s(np.array([devices]))[0])
 
 
 def fitted_factors(
     costs: WorkConservingCosts, found: Sequence[ShardedGraph], measured_s: Sequence[float]
 ) -> ShardFactors:
-    """Factors that make simulations of divided models [K] agree with what they were measured to take [K]."""
+    """Return factors with which simulations of divided models [K] agree with their measured seconds [K]."""
     factors = ShardFactors()
-    for _ in range(2):  # the longest chain may become another one
+    for _ in range(2):  # with new factors another chain may be the longest
         rows = [sharded_costs(costs, each, factors).chain_s(np.array(each.devices)) for each in found]
-        known = [np.split(row, [costs.num_devices]) for row in rows]  # seconds of work, and of boundaries
-        sums = np.array([[work.sum() / factors.work, boundary.sum() / factors.boundary] for work, boundary in known])
+        sides = [np.split(row, [costs.num_devices]) for row in rows]  # seconds of work, and of boundaries
+        sums = np.array([[work.sum() / factors.work, boundary.sum() / factors.boundary] for work, boundary in sides])
         work, boundary = fit_factors(sums / np.array(measured_s)[:, None], SPREAD, SCATTER).tolist()
         factors = ShardFactors(work, boundary)
     return factors

@@ -1,7 +1,7 @@
-"""WorkConservingCosts: simulated latency of placements under the work-conserving executor, and its calibration.
+"""The latency of placements under the work-conserving executor, simulated and calibrated.
 
-The parts that a placement is cut into run side by side, each as soon as what it reads is there and its device is free.
-A part takes the time of its ops, a launch, and so long for every byte it reads and hands out: on CPU devices a tensor
+The parts that a placement is cut into run side by side, each as soon as its inputs are there and its device is free.
+A part takes the time of its ops, a launch, and some time for every byte it reads and writes: on CPU devices a tensor
 changes its layout on leaving a part and on entering another. The makespan is the sum of durations along a chain of
 parts, each of which the next one waits for; along that chain it is linear in the costs, and easy to calibrate. Where
 devices slow each other down, parts that run side by side take longer, as ops do in the simulator.
@@ -31,22 +31,22 @@ from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, 
 from hsdag.runtime.simulator.execution import busiest_s
 
 MOST_REMEMBERED = 1_000_000
-"""Parts and edges of remembered placements; the oldest are forgotten. They take some 50 bytes each."""
+"""Number of parts and edges of remembered placements, at some 50 bytes each; beyond it the oldest are forgotten."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The parts of one placement, in running order, and what makes up their durations."""
+    """The parts of one placement, in running order, and the components of their durations."""
 
     device: IntArray  # [S]
-    rank: FloatArray  # [S] the smallest first
-    work_s: FloatArray  # [S] of the ops
+    rank: FloatArray  # [S] smallest first
+    work_s: FloatArray  # [S] seconds of the ops
     read_bytes: FloatArray  # [S]
     written_bytes: FloatArray  # [S]
-    edges: IntArray  # [E, 2] of which the first hands something to the second
+    edges: IntArray  # [E, 2] pairs whose first part hands something to the second
 
     def rows(self, num_devices: int) -> FloatArray:
-        """[S, 4 D] work, launches, and bytes read and written, each in the column of the part's device."""
+        """Return [S, 4 D] work, launches, and bytes read and written, each in the column of the part's device."""
         count = len(self.device)
         columns = np.stack([self.work_s, np.ones(count), self.read_bytes, self.written_bytes], axis=1)
         rows = np.zeros((count, 4, num_devices))
@@ -55,7 +55,7 @@ class Parts:
 
 
 class PartTable:
-    """Cuts placements of ``graph`` as the executor does; ``op_s`` [N, D] is NaN where a device lacks an op."""
+    """A table of placements of ``graph``, cut as by the executor; ``op_s`` [N, D] is NaN where a device lacks an op."""
 
     def __init__(self, graph: ComputationGraph, op_s: FloatArray) -> None:
         self.graph = graph
@@ -66,17 +66,17 @@ class PartTable:
     def parts(
         self, placement: IntArray, objective: Objective = LATENCY, priority: IntArray | None = None
     ) -> Parts | None:
-        """The parts of a placement [N] with ranks [N], merged for an objective; None where it cannot run."""
+        """Return the parts of a placement [N] with ranks [N], merged for an objective; None where it cannot run."""
         placement = np.ascontiguousarray(placement, dtype=np.int64)
         key = (objective, placement.tobytes(), b"" if priority is None else priority.tobytes())
         if key in self._found:
             return self._found[key]
-        found = self._cut(placement, objective, priority)
-        self._found[key] = found
-        self._size += _size_of(found)
+        parts = self._cut(placement, objective, priority)
+        self._found[key] = parts
+        self._size += _size_of(parts)
         while self._size > MOST_REMEMBERED and len(self._found) > 1:
             self._size -= _size_of(self._found.popitem(last=False)[1])
-        return found
+        return parts
 
     def _cut(self, placement: IntArray, objective: Objective, priority: IntArray | None) -> Parts | None:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
@@ -95,7 +95,7 @@ class PartTable:
 def _measured(
     graph: ComputationGraph, instances: Instances, parts: Partition, rank: FloatArray, work_s: FloatArray
 ) -> Parts:
-    """The parts with what they do. A tensor is written once by a part, and read once by each that needs it."""
+    """Return the parts with work and bytes. A part writes a tensor once; each part that needs it reads it once."""
     count, label = parts.num_groups, parts.labels
     source, size_bytes, is_result, tensor, reader = tensors_of(graph, instances)
     crosses = np.flatnonzero(label[source[tensor]] != label[reader])
@@ -119,30 +119,31 @@ def _size_of(parts: Parts | None) -> int:
 
 
 MOST_BYTES_PER_S = 5e10
-"""No tensor is taken to leave a part, or to enter one, faster."""
+"""Highest bandwidth at which a tensor is assumed to leave or enter a part."""
 
 TRUST = Trust(observed=0.02, scale=1.0)
-"""Latencies alone hardly separate launches from bytes: they stay closer to their previous values."""
+"""Latencies alone hardly separate launches from bytes, so these stay closer to their previous values."""
 
 LEVEL = np.array([1.0, 1.0])
-"""How far one factor for all times may be off, for a profile may be from a busier moment than what is measured later;
-and how far, meanwhile, what slow-downs add, in units of what follows."""
+"""How far one factor for all times may be off, since a profile may be from a busier moment than later measurements; and
+how far, meanwhile, the added time of slow-downs, in units of its uncertainty.
+"""
 
 PROBED = 0.1
-"""How far a measured slow-down may be off."""
+"""How far a measured slow-down may be off, as a share of the undisturbed time."""
 
 CALIBRATION_ROUNDS = 3
-"""How often chains are found again under the factors fitted along the chains before."""
+"""Number of times that chains are found again, under the factors fitted along the chains before."""
 
 STEPS_OF_AN_OP = 0.3
-"""What the interpreter takes to cut a model and to merge its parts, in ops that it could simulate meanwhile."""
+"""Interpreted steps of cutting a model and merging its parts, per op, in units of the time to simulate an op."""
 
 
 @dataclass(frozen=True, eq=False)
 class WorkConservingCosts(PlacementCosts):
     """Costs of one graph's ops; ``parameters`` [P] scale and complete the op times of ``table``.
 
-    ``slowdown`` is as a problem has it.
+    ``slowdown`` is as in a problem.
     """
 
     table: PartTable
@@ -154,11 +155,11 @@ class WorkConservingCosts(PlacementCosts):
     def of(
         graph: ComputationGraph, costs: ScheduleProblem, syncs: tuple[FloatArray, FloatArray] | None = None
     ) -> WorkConservingCosts:
-        """Costs from a profile, which has measured ``syncs``: [D, D] seconds of a launch and for each byte, or NaN.
+        """Make costs from a profile, with measured ``syncs`` if any: [D, D] seconds of a launch, and per byte, or NaN.
 
-        Without these, writing a tensor takes as long as its crossing does under HETERO, and reading it too. HETERO's
-        probes find small tensors in the cache of the core that wrote them, but readers here are on another one. A
-        launch takes at least what the cut assumes then. Raises ValueError when ``costs`` are for another number of ops.
+        Without these, a tensor takes as long to write, and to read, as it takes to cross under HETERO. HETERO's
+        probes find small tensors in the cache of the core that wrote them, but readers here are on another core. A
+        launch then takes at least what the cut assumes. Raises ValueError when ``costs`` are for another number of ops.
         """
         if len(costs.time_s) != graph.num_ops:
             raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
@@ -176,51 +177,51 @@ class WorkConservingCosts(PlacementCosts):
 
     @property
     def num_devices(self) -> int:
-        """D."""
+        """Return D."""
         return int(self.table.op_s.shape[1])
 
     @property
     def steps(self) -> float:
-        """Those of cutting and merging."""
+        """Return the interpreted steps of cutting and merging."""
         return STEPS_OF_AN_OP * self.table.graph.num_ops
 
     @cached_property
     def excess(self) -> FloatArray:
-        """[D, D] what slow-downs exceed 1 by; [0, 0] where devices do not slow each other down."""
+        """Return [D, D] slow-downs minus 1; [0, 0] where devices do not slow each other down."""
         return excess_of(self.slowdown, self.num_devices)
 
     @cached_property
     def cut_costs(self) -> CutCosts:
-        """The same as the executor's own schedules take them; not a number where a device lacks an op."""
+        """Return the costs in the form of the executor's own schedules; NaN where a device lacks an op."""
         work, launch_s, read, written = self.parameters.reshape(4, -1)
         return CutCosts(self.table.op_s * work, launch_s, read, written)
 
     @cached_property
     def costs(self) -> ScheduleProblem:  # type: ignore[override]
-        """By op and link: a result that crosses is written, launches its reader's part, and is read."""
-        own = self.cut_costs
+        """Return the costs by op and link: a crossing result is written, launches its reader's part, and is read."""
+        cut_costs = self.cut_costs
         with np.errstate(divide="ignore"):
-            bandwidth = 1.0 / (own.write_s_per_byte[:, None] + own.read_s_per_byte[None, :])
+            bandwidth = 1.0 / (cut_costs.write_s_per_byte[:, None] + cut_costs.read_s_per_byte[None, :])
         return ScheduleProblem.from_graph(
             self.table.graph,
-            own.op_s,
-            launch_s=own.launch_s,
-            link_latency_s=np.tile(own.launch_s, (self.num_devices, 1)),
+            cut_costs.op_s,
+            launch_s=cut_costs.launch_s,
+            link_latency_s=np.tile(cut_costs.launch_s, (self.num_devices, 1)),
             link_bandwidth_bytes_per_s=bandwidth,
             source=self.source,
             slowdown=self.slowdown,
         )
 
     def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
-        """[B] simulated makespans of placements [B, N] of ops; infinite where one is illegal.
+        """Return [B] the simulated makespans of placements [B, N] of ops; infinite where one is illegal.
 
-        A part has the smallest of the ``priority`` of its ops, or runs by b-level where there are none.
+        A part's rank is the smallest ``priority`` of its ops; without priorities the largest b-level runs first.
         """
-        found = self._parts(placements, priority)
-        return np.array([np.inf if parts is None else self._schedule(parts)[0] for parts in found], dtype=np.float64)
+        parts_of = self._parts(placements, priority)
+        return np.array([np.inf if parts is None else self._schedule(parts)[0] for parts in parts_of], dtype=np.float64)
 
     def period_s(self, placements: IntArray) -> FloatArray:
-        """[B] simulated seconds per inference with many in flight: the load of the busiest device.
+        """Return [B] the simulated seconds per inference in steady state: the load of the busiest device.
 
         Devices that slow each other down begin together, and each works until its own load is done. Infinite where a
         placement is illegal.
@@ -236,7 +237,7 @@ class WorkConservingCosts(PlacementCosts):
         return periods_s
 
     def chain_s(self, placement: IntArray) -> FloatArray:
-        """[P] seconds that each parameter makes up of the makespan of a legal placement [N]; they add up to it."""
+        """Return [P] the seconds of each parameter in the makespan of a legal placement [N]; they add up to it."""
         parts = self.table.parts(placement)
         assert parts is not None
         return self._chain_row(parts)[:-1] * self.parameters
@@ -244,22 +245,24 @@ class WorkConservingCosts(PlacementCosts):
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None
     ) -> WorkConservingCosts:
-        """Costs refitted to measured latencies [B] of placements [B, N].
+        """Return costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors along the longest chains, pulled towards the present figures as
         far as LEVEL and TRUST go: with one factor for all times, then with one for each device's work and one each for
-        all launches, all bytes and what slow-downs exceed 1 by, then device by device. The chains are then found
+        all launches, all bytes and the added time of slow-downs, then device by device. The chains are then found
         again. Without observations nothing changes.
         """
-        found = self._parts(placements, priority)
+        parts_of = self._parts(placements, priority)
         seen = [
-            (parts, float(s)) for parts, s in zip(found, measured_s, strict=True) if parts and np.isfinite(s) and s > 0
+            (parts, float(s))
+            for parts, s in zip(parts_of, measured_s, strict=True)
+            if parts and np.isfinite(s) and s > 0
         ]
         if not seen:
             return self
         fitted = self
         scale = 1.0
-        share = PROBED / self.excess.max(initial=PROBED)  # of what slow-downs add, what is uncertain
+        share = PROBED / self.excess.max(initial=PROBED)  # the uncertain share of the added time of slow-downs
         for _ in range(CALIBRATION_ROUNDS):
             rows = np.stack([fitted._chain_row(parts) for parts, _ in seen])
             added_s = rows[:, -1] / scale
@@ -274,7 +277,7 @@ class WorkConservingCosts(PlacementCosts):
         return fitted
 
     def _fitted_factors(self, rows: FloatArray) -> FloatArray:
-        """[P + 1] factors of the parameters, and of what slow-downs exceed 1 by, for rows [B, P + 1] of chains."""
+        """Return [P + 1] factors of the parameters and of slow-downs' added time, for rows [B, P + 1] of chains."""
         both = np.stack([rows[:, :-1].sum(axis=1), rows[:, -1]], axis=1)
         level = np.append(np.full(len(self.parameters), fit_factors(both, LEVEL, TRUST.observed)[0]), 1.0)
         return level * fit_by_kind(rows * level, self.num_devices, [self.num_devices, 2 * self.num_devices, 1], TRUST)
@@ -284,7 +287,7 @@ class WorkConservingCosts(PlacementCosts):
         return [self.table.parts(p, priority=r) for p, r in zip(placements, priority, strict=True)]
 
     def _schedule(self, parts: Parts) -> tuple[float, PartSchedule]:
-        """The makespan, and the schedule, whose durations are those of parts that run alone."""
+        """Return the makespan, and the schedule, whose durations are those of parts that run alone."""
         count = len(parts.device)
         schedule = PartSchedule.empty(count, self.num_devices, self.excess)
         schedule.duration_s[:] = parts.rows(self.num_devices) @ self.parameters
@@ -295,10 +298,10 @@ class WorkConservingCosts(PlacementCosts):
         return float(run(list_schedule, 0.05 * count * count, schedule, count)), schedule
 
     def _chain_row(self, parts: Parts) -> FloatArray:
-        """[P + 1] what each parameter is multiplied with along the longest chain, and the seconds slow-downs add to it.
+        """Return [P + 1] each parameter's coefficient along the longest chain, and the seconds that slow-downs add.
 
-        What a part consists of is stretched as the part is: with the parameters, the first P are the makespan. The
-        last is by how much it grows, to first order, where what slow-downs exceed 1 by doubles.
+        The components of a part are stretched as the part is: multiplied with the parameters, the first P give the
+        makespan. The last is the growth of the makespan, to first order, if all slow-downs minus 1 double.
         """
         _, schedule = self._schedule(parts)
         chain = _longest_chain(schedule)
@@ -308,23 +311,23 @@ class WorkConservingCosts(PlacementCosts):
 
 
 def _means(table: FloatArray) -> FloatArray:
-    """[D] of the columns, without what is not known; NaN where nothing is."""
+    """Return [D] the means of the columns without NaN; NaN for a column without any figure."""
     return np.array([known.mean() if len(known := column[~np.isnan(column)]) else np.nan for column in table.T])
 
 
 def _longest_chain(s: PartSchedule) -> BoolArray:
-    """[S] parts on a chain that fills the time from the start to the end of the last part.
+    """Return [S] the parts on a chain that fills the time from the start to the end of the last part.
 
-    A part begins when the last one it reads ends, or the one before it on its device; from the end back, the chain
-    takes the first of those, one that is read before one that merely comes before.
+    A part begins when the last of its inputs ends, or the part before it on its device; from the end back, the chain
+    takes an input that ends then, or else the part before on the device.
     """
     chosen = np.zeros(len(s.device), dtype=np.bool_)
-    found = np.array([np.argmax(s.end_s)])
-    while len(found):
-        p = found[0]
+    candidates = np.array([np.argmax(s.end_s)])
+    while len(candidates):
+        p = candidates[0]
         chosen[p] = True
         before = ~chosen & (s.end_s == s.start_s[p])
-        found = np.flatnonzero(before & s.follows[:, p])
-        if not len(found):
-            found = np.flatnonzero(before & (s.device == s.device[p]))
+        candidates = np.flatnonzero(before & s.follows[:, p])
+        if not len(candidates):
+            candidates = np.flatnonzero(before & (s.device == s.device[p]))
     return chosen

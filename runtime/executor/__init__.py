@@ -1,1 +1,1 @@
-"""One work-conserving engine for all devices: tasks, resources, an event loop, back ends."""
+"""The work-conserving engine for all devices: tasks, resources, an event loop, back ends."""

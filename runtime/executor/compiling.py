@@ -1,4 +1,4 @@
-"""Compiling a placed model for work-conserving execution: cut, build submodels, compile them, set up an engine.
+"""Compiling a placed model for work-conserving execution: cut it, build and compile submodels, set up an engine.
 
 Legend: N ops, D devices, S subgraphs.
 """
@@ -40,18 +40,28 @@ def compile_on(
     by_load: bool = False,
     limit_s: float | None = None,
 ) -> WorkConservingModel:
-    """Cut and compile a placement: ``devices`` [N], OpenVINO's names of ``specs``, and where given ``priority`` [N].
+    """Cut and compile a placement of a model, which is not changed.
 
-    ``model``, which the graph is of, is not changed. ``by_load`` is as for ``plan_cut``; an inference may take
-    ``limit_s``. Raises PlacementError as ``plan_cut`` does, DeviceError when a device does not compile its part,
+    Args:
+        core: The ``ov.Core``.
+        model: The model.
+        graph: Its graph.
+        specs: [D] the devices.
+        devices: [N] the OpenVINO name of each op's device.
+        priority: [N] the rank of each op, smallest first; None for an op without one.
+        properties: Properties for ``compile_model``.
+        by_load: Whether parts are merged for throughput; see ``plan_cut``.
+        limit_s: The seconds that an inference may take.
+
+    Raises PlacementError as ``plan_cut`` does, DeviceError when a device does not compile its part,
     ModelError for models that cannot be cut, and OptionError for a limit that is not positive.
     """
     if limit_s is not None and not limit_s > 0:
         raise OptionError(f"an inference may take a positive number of seconds, not {limit_s}")
     index = {spec.openvino_name: d for d, spec in enumerate(specs)}
     device = np.asarray([index[name] for name in devices], dtype=np.int64)
-    given = None if priority is None else [np.inf if rank is None else rank for rank in priority]
-    of_ops = None if given is None else np.asarray(given, dtype=np.float64)
+    ranks = None if priority is None else [np.inf if rank is None else rank for rank in priority]
+    of_ops = None if ranks is None else np.asarray(ranks, dtype=np.float64)
     plan = plan_cut(graph, device, len(specs), of_ops, by_load=by_load)
     for spec in specs:
         spec.register(core)
@@ -83,7 +93,7 @@ def compile_placed(
     by_load: bool = False,
     limit_s: float | None = None,
 ) -> WorkConservingModel:
-    """``hsdag.compile_work_conserving`` for a model in memory; ``by_load`` is as for ``plan_cut``."""
+    """Compile a model in memory as ``hsdag.compile_work_conserving`` does; ``by_load`` as for ``plan_cut``."""
     model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
     specs = [record for record in placement.devices if record.name in placement.used_devices]
@@ -96,7 +106,7 @@ def compile_placed(
 
 
 def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:
-    """The parts of a cut as tasks."""
+    """Return the parts of a cut as tasks."""
     names = cut.graph.op_names
     labels = [names[p.ops[0]] + (f" .. {names[p.ops[-1]]}" if len(p.ops) > 1 else "") for p in cut.subgraphs]
     kinds = [cut.graph.op_types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]

@@ -1,12 +1,13 @@
-"""Cut: a placed graph as convex parts, each on one device, that are compiled and run as tasks.
+"""Cutting a placed graph into convex parts, each on one device, which are compiled and run as tasks.
 
 An op may have instances on several devices: joins such as Concat are cheaper computed where they are read than sent
-there, since part of what they join is there already. Floating ops (constants, arithmetic on shapes) and Parameters
-have no instance: every subgraph takes them along, or reads the model's input. Nor have Results: they name a tensor.
-Nor have ops of which only the shape is read: it is known without running them. Ops that keep a variable between
-inferences are one atom, which no part divides.
+there, since part of their inputs is there already. Floating ops (constants, arithmetic on shapes) and Parameters
+have no instance: every subgraph contains copies of them, or reads the model's input. Results have none: they name a
+tensor. Nor have ops of which only the shape is read: it is known without running them. Ops that keep a variable
+between inferences are one atom, which no part divides.
 
-Legend: N ops, D devices, I instances, J edges between instances, A atoms, S subgraphs.
+Legend: N ops, R ops that run, D devices, I instances, J edges between instances, E edges, C edges that are read through
+repeated ops, A atoms, S subgraphs.
 """
 
 from __future__ import annotations
@@ -35,30 +36,30 @@ from hsdag.ir.kernels import bare, run
 JOIN_TYPES = frozenset(
     "Concat Reshape Squeeze Unsqueeze Transpose Split VariadicSplit StridedSlice Slice Pad Relu Add Convert".split()
 )
-"""Ops so cheap beside a transfer of their result that they may be computed once more where it is read."""
+"""Op types so cheap compared with a transfer of their result that they may be computed again where it is read."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunningOps:
-    """Ops that run, who reads whom among them, and how many bytes of each are read.
+    """The ops that run, their readers among themselves, and the bytes of each that are read.
 
-    Repeated ops do not run: who reads one reads what it reads.
+    Repeated ops do not run: a reader of a repeated op reads its inputs instead.
     """
 
     runs: BoolArray  # [N]
     order: IntArray  # [R] in topological order
     producers: Csr  # of every op, each once, by first input port
     readers: Csr  # of every op, each once
-    is_join: BoolArray  # [N] and reads an op that runs
+    is_join: BoolArray  # [N] joins that read an op that runs
     is_result: BoolArray  # [N] whether a Result reads it
-    read_bytes: FloatArray  # [N] of those outputs that anything reads
-    edge: IntArray  # [E + C] by which something is read, those through repeated ops at the end
+    read_bytes: FloatArray  # [N] of the outputs that anything reads
+    edge: IntArray  # [E + C] edges that are read, those through repeated ops at the end
     reader: IntArray  # [E + C] the op that reads it
-    atom: IntArray  # [N] a number that ops share which stay in one part: those that keep a variable
+    atom: IntArray  # [N] a number shared by ops that must stay in one part, as they keep a variable
 
     @staticmethod
     def of(graph: ComputationGraph) -> RunningOps:
-        """Those of a graph, in O(N + E) the first time."""
+        """Return the running ops of a graph, cached, in O(N + E)."""
         if graph not in _known:
             _known[graph] = _running_ops(graph)
         return _known[graph]
@@ -103,12 +104,12 @@ def _running_ops(graph: ComputationGraph) -> RunningOps:
 
 
 MODEL_INPUT = -1
-"""The source of a tensor that the caller gives."""
+"""Source of a tensor that the caller gives."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A result as one subgraph hands it to others: output ``port`` of ``op``, made by subgraph ``source``."""
+    """A result that a subgraph hands to others: output ``port`` of ``op``, made by subgraph ``source``."""
 
     source: int
     op: int
@@ -117,7 +118,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """Ops of one device that run as one task: what it holds, reads and hands out; ops in topological order."""
+    """Ops of one device that run as one task, in topological order, with the tensors that it reads and hands out."""
 
     device: int
     ops: tuple[int, ...]
@@ -135,30 +136,30 @@ class Cut:
 
     @cached_property
     def edges(self) -> IntArray:
-        """[E, 2] subgraphs of which the first hands something to the second."""
+        """Return [E, 2] pairs of subgraphs whose first hands something to the second."""
         pairs = sorted({(t.source, s) for s, part in enumerate(self.subgraphs) for t in part.inputs if t.source >= 0})
         return np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
 
     @cached_property
     def device(self) -> IntArray:
-        """[S] where each subgraph runs."""
+        """Return [S] the device of each subgraph."""
         return np.asarray([part.device for part in self.subgraphs], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Instances:
-    """Ops on devices, in topological order, and who reads whom; ``home`` [N] is where an op was placed."""
+    """Ops on devices, in topological order, and their readers; ``home`` [N] is where an op was placed."""
 
     op: IntArray  # [I]
     device: IntArray  # [I]
     edge_src: IntArray  # [J] instance
     edge_dst: IntArray  # [J] instance, ascending
     home: IntArray  # [N]
-    atom: IntArray  # [I] a number that instances share which stay in one part
+    atom: IntArray  # [I] a number shared by instances that must stay in one part
 
     @cached_property
     def read_from(self) -> IntArray:
-        """[N, D] the instance of an op that readers on a device read: the one there, else the one at home, else -1."""
+        """Return [N, D] the instance of an op that readers on a device read: the one there, else at home, else -1."""
         table = np.full((len(self.home), int(self.home.max(initial=0)) + 1), -1, dtype=np.int64)
         at_home = np.flatnonzero(self.device == self.home[self.op])
         table[self.op[at_home]] = at_home[:, None]
@@ -167,29 +168,31 @@ class Instances:
 
 
 def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
-    """What runs where: every op on its device, and joins where they are read, if less is sent that way.
+    """Return which op runs where: every op on its device, and joins where they are read, if that sends fewer bytes.
 
-    ``device`` is [N]. The fewest bytes that bring op v to device d are 0 on its own, else the smaller of its result
-    and, for a join, what its producers cost there. O((N + E) D).
+    ``device`` is [N]. The fewest bytes that bring op v to device d are 0 on its own device, else the smaller of its
+    result and, for a join, the sum of what its producers cost there. O((N + E) D).
     """
-    known = RunningOps.of(graph)
+    running = RunningOps.of(graph)
     again, homes = np.zeros((2, graph.num_ops, int(device.max(initial=0)) + 1), dtype=np.bool_)
     steps = 0.1 * again.size
     device = np.require(device, requirements="W")
-    joins = known.order, known.producers.indptr, known.producers.indices, known.is_join, known.read_bytes
+    joins = running.order, running.producers.indptr, running.producers.indices, running.is_join, running.read_bytes
     run(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
-    is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
-    run(_find_homes, steps, known.order, known.readers.indptr, known.readers.indices, is_end, again, device, homes)
-    rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
-    op = known.order[rank]
-    reader, producer = items_of(known.producers, op)
-    atom = np.ravel_multi_index((known.atom[op], on), again.shape)
+    is_end = running.is_result | (np.diff(graph.successors.indptr) == 0)
+    run(
+        _find_homes, steps, running.order, running.readers.indptr, running.readers.indices, is_end, again, device, homes
+    )
+    rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[running.order]))
+    op = running.order[rank]
+    reader, producer = items_of(running.producers, op)
+    atom = np.ravel_multi_index((running.atom[op], on), again.shape)
     instances = Instances(op, on, reader, reader, device, atom)
     return replace(instances, edge_src=instances.read_from[producer, on[reader]])
 
 
 def items_of(table: Csr, rows: IntArray) -> tuple[IntArray, IntArray]:
-    """All items of some rows of a table, each behind the position of its row among ``rows``."""
+    """Return all items of some rows of a table, each with the position of its row among ``rows``."""
     num = np.diff(table.indptr)[rows]
     at = np.repeat(np.arange(len(rows)), num)
     nth = np.arange(len(at)) - np.repeat(np.cumsum(num) - num, num)
@@ -197,11 +200,11 @@ def items_of(table: Csr, rows: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def initial_parts(instances: Instances) -> Partition:
-    """The coarsest convex parts that delay no device.
+    """Return the coarsest convex parts that delay no device.
 
-    A crossing is a result together with another device that reads it. Instances of one device are together where the
-    same crossings lie before them and the same after them, and edges between such instances connect them: all wait
-    for the same, and none delays what another device reads. Along an edge the crossings before never get
+    A crossing is a result together with another device that reads it. Two instances of one device joined by an edge are
+    in one part if the same crossings lie before them and the same after them: both wait
+    for the same, and neither delays what another device reads. Along an edge the crossings before never get
     fewer and those after never more, and a crossing changes both; hence no path leaves a part and comes back, and
     parts form no cycle.
     """
@@ -222,7 +225,7 @@ def initial_parts(instances: Instances) -> Partition:
 
 
 def _atom_graph(instances: Instances) -> tuple[Partition, IntArray, IntArray]:
-    """Atoms in an order in which they can run, and the edges [J] between them, ascending by consumer."""
+    """Return atoms in an order in which they can run, and the edges [J] between them, ascending by consumer."""
     count = len(instances.op)
     if len(np.unique(instances.atom)) == count:
         return Partition.identity(count), instances.edge_src, instances.edge_dst
@@ -234,7 +237,7 @@ def _atom_graph(instances: Instances) -> tuple[Partition, IntArray, IntArray]:
 
 
 def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> Cut:
-    """The subgraphs of a grouping of instances into convex parts, which come in an order in which they can run."""
+    """Return the subgraphs of a grouping of instances into convex parts, which are in an order that can run."""
     part = parts.labels.tolist()
     has_instance = RunningOps.of(graph).runs.tolist()
     known = known_ops(graph)
@@ -270,7 +273,7 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
 
 
 def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
-    """[N] producer and its output port for each input of each op, by input port."""
+    """Return [N] for each input of each op, by input port, the producer and its output port."""
     ports: list[list[tuple[int, int, int]]] = [[] for _ in range(graph.num_ops)]
     columns = (graph.edge_src, graph.edge_src_port, graph.edge_dst, graph.edge_dst_port)
     for u, out, v, port in zip(*(column.tolist() for column in columns), strict=True):
@@ -292,9 +295,9 @@ def _copy_joins(
     sent_bytes: FloatArray,
     again: BoolArray,
 ) -> None:  # pragma: no cover - compiled
-    """Mark in ``again`` [N, D] joins for which less has to be sent to a device when they are computed there once more.
+    """Mark in ``again`` [N, D] the joins that cost fewer sent bytes if they are computed again on a device.
 
-    ``sent_bytes`` [N, D] is scratch, of zeros.
+    ``sent_bytes`` [N, D] is scratch, initially 0.
     """
     for v in order:
         for d in range(again.shape[1]):
@@ -321,7 +324,7 @@ def _find_homes(
 ) -> None:  # pragma: no cover - compiled
     """Mark in ``homes`` [N, D] where each op has an instance: copied where it is read, at home for anything else.
 
-    ``is_end`` [N] are ops that run for the sake of what they give; others that no instance reads have none.
+    ``is_end`` [N] are ops that run for their own result; other ops that no instance reads have no instance.
     """
     for r in range(len(order) - 1, -1, -1):
         v = order[r]
@@ -341,7 +344,7 @@ def _find_homes(
 def _find_crossings_around(
     src: IntArray, dst: IntArray, crossing: IntArray, by_source: IntArray, before: Words, after: Words
 ) -> None:  # pragma: no cover - compiled
-    """Write the sets [I, W] of crossings that lie before and after each instance.
+    """Write the sets of crossings before and after each instance, as bits of W words, [I, W].
 
     ``crossing`` [J] is the number of an edge's crossing, -1 where it has none; edges come sorted by consumer, and in
     the order ``by_source`` by producer.

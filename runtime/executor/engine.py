@@ -1,6 +1,6 @@
-"""Engine: a single-threaded, work-conserving event loop over tasks (DOPPLER, Algorithms 1 and 2, and App. C).
+"""A single-threaded, work-conserving event loop over tasks (DOPPLER, Algorithms 1 and 2, and App. C).
 
-A task is ready when all it waits for has ended. A resource that is free takes, of the ready tasks, the one of the
+A task is ready when all it waits for has ended. A free resource takes, of the ready tasks, the task of the
 oldest run with the smallest rank, ties by index. So no resource idles while work for it is ready. Starting a task
 never blocks; its end comes back through the inbox of the engine, from callbacks of any thread.
 """
@@ -31,18 +31,18 @@ Error = TypeVar("Error", bound=BaseException)
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an error on one line, or its type where it has none."""
+    """Return the text of an error on one line, or its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def without_own_frame(error: Error) -> Error:
-    """The error without the frame that caught it, which would hold the run that holds the error."""
+    """Return the error without the frame that caught it, which would keep the run alive that holds the error."""
     behind = error.__traceback__
     return error.with_traceback(None if behind is None else behind.tb_next)
 
 
 def forget_locals(error: BaseException) -> None:
-    """Empty the frames behind an error, and behind those it came from: they may hold tensors of a device."""
+    """Clear the frames behind an error and its causes: they may hold tensors of a device."""
     seen: set[int] = set()
     chain: list[BaseException | None] = [error]
     while chain:
@@ -54,19 +54,19 @@ def forget_locals(error: BaseException) -> None:
 
 
 def report(error: BaseException) -> None:
-    """Show an error that nobody can catch as Python shows those that end a thread."""
+    """Report an error that nobody can catch, as Python reports errors that end a thread."""
     args = (type(error), error, error.__traceback__, threading.current_thread())
     threading.excepthook(threading.ExceptHookArgs(args))
 
 
 STOP = object()
-"""The message after which nothing new begins."""
+"""Message after which nothing new begins."""
 LONGEST_WAIT_S = 3600.0
-"""The longest wait for a message in one go; the system refuses to wait for centuries."""
+"""Longest single wait for a message, in seconds; the system refuses to wait for centuries."""
 
 
 class Cancellation:
-    """The message that ends a run early."""
+    """A message that ends a run early."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -76,12 +76,12 @@ Entry: TypeAlias = tuple[int, float, int, Run]
 
 
 class Loop:
-    """Handles messages and starts what is ready, in turns.
+    """An event loop that handles messages and starts ready tasks, in turns.
 
-    Other threads may put messages into the inbox, and read and write ``is_closed`` and ``is_over`` under the
-    lock; the rest is for the thread whose turn it is, one at a time. Where the backend is polled, that is the one
-    in ``main``, which a message wakes; else whoever puts a message handles it, with all others that have come, and
-    ``main`` begins runs and watches time limits.
+    Other threads may put messages into the inbox, and read and write ``is_closed`` and ``is_over`` under the lock; all
+    else belongs to the thread whose turn it is, one at a time. If the backend is polled, that is the thread in
+    ``main``, which a message wakes. Otherwise the thread that puts a message handles it, with all others that have
+    come, and ``main`` begins runs and watches time limits.
     """
 
     def __init__(self, graph: TaskGraph, backend: Backend, priority: FloatArray | None, grace_s: float) -> None:
@@ -91,8 +91,8 @@ class Loop:
         self.alarm: SimpleQueue[None] = SimpleQueue()  # wakes the watching thread, also from finalizers
         self.inbox = Inbox(self.help if backend.poll_s is None else partial(self.alarm.put, None))
         self.turn = threading.Lock()
-        self.turn_holder: int | None = None  # the thread that has it
-        self.defect: BaseException | None = None  # of a helping thread
+        self.turn_holder: int | None = None  # the thread whose turn it is
+        self.defect: BaseException | None = None  # an error in a helping thread
         self.thread: threading.Thread | None = None
         self.lock = threading.Lock()
         self.is_closed = False  # nothing more may be submitted
@@ -104,9 +104,9 @@ class Loop:
         self.first = [task for task, num in enumerate(self.num_predecessors) if not num]
         self.ready: list[list[Entry]] = [[] for _ in graph.resources]  # heaps
         self.free: list[int] = [r.capacity for r in graph.resources]
-        self.touched: deque[int] = deque()  # resources that may be free with work ready for them
+        self.touched: deque[int] = deque()  # resources that may be free and have ready tasks
         self.running: set[Attempt] = set()
-        self.runs: dict[Run, float] = {}  # when to look at each run: its limit, or the end of its grace
+        self.runs: dict[Run, float] = {}  # when to look at each run: at its limit, or the end of its grace
         self.look_s = np.inf  # when to poll or to look at runs
         self.is_stopping = False
 
@@ -120,14 +120,14 @@ class Loop:
         self.shut()
 
     def help(self) -> None:
-        """Handle what is in the inbox, unless another thread is at it, which then handles this too.
+        """Handle all messages in the inbox, unless another thread has the turn, which then handles them.
 
-        Not for the threads of callers: an interrupt must not break a turn off.
+        Not to be called by the threads of callers: an interrupt must not break off a turn.
         """
         queue = self.inbox.queue
         while not queue.empty() and self.defect is None:
             if not self.turn.acquire(blocking=False):
-                return  # who holds the turn looks into the inbox again after giving it up
+                return  # who has the turn looks into the inbox again after giving it up
             try:
                 self._take_turn()
             except BaseException as defect:  # noqa: BLE001 - the watching thread ends what is left
@@ -137,11 +137,11 @@ class Loop:
                 self.turn.release()
 
     def is_in_turn(self) -> bool:
-        """Whether the calling thread has the turn, so that it must not wait for a run, nor for the end of the loop."""
+        """Return whether the calling thread has the turn, so that it must not wait for a run or the loop's end."""
         return self.turn_holder == threading.get_ident()
 
     def _take_turn(self) -> None:
-        """Look at limits whose time has come, handle all messages, start what is ready; with the turn."""
+        """Look at limits that have passed, handle all messages, and start ready tasks; the caller has the turn."""
         queue, look_s = self.inbox.queue, self.look_s
         self.turn_holder = threading.get_ident()
         try:
@@ -171,13 +171,13 @@ class Loop:
                     return
                 wait_s = min(self.look_s - time.perf_counter(), LONGEST_WAIT_S)
             if wait_s <= 0:
-                time.sleep(0)  # who polls all the time must let other threads in
+                time.sleep(0)  # polling without pause must let other threads run
             elif self.inbox.queue.empty():  # else something came while this thread had the turn
                 with suppress(Empty):
                     self.alarm.get(timeout=wait_s)
 
     def shut(self, defect: BaseException | None = None) -> None:
-        """End what is left, and close the backend; called once there is no thread, or by it at its end."""
+        """End all runs and close the backend; called by the thread at its end, or by anyone when there is no thread."""
         with self.lock:
             if self.is_over:
                 return
@@ -209,7 +209,7 @@ class Loop:
     def _begin(self, run: Run, at_s: float) -> None:
         run.begun_s = at_s
         self.runs[run] = np.inf if run.limit_s is None else at_s + run.limit_s
-        self.look_s = at_s  # which says when to poll and to look next
+        self.look_s = at_s  # it says when to poll and to look next
         run.waits_for = self.num_predecessors.copy()
         for task in self.first:
             self._make_ready(run, task, at_s)
@@ -223,7 +223,7 @@ class Loop:
         self.touched.append(resource)
 
     def _dispatch(self) -> None:
-        """Hand every free resource the work that is ready for it; each gets one task, then it is the next one's turn.
+        """Start ready tasks on free resources, one task per resource in turn.
 
         After a task that ends when it starts, messages and limits come first.
         """
@@ -232,7 +232,7 @@ class Loop:
             resource = touched.popleft()
             waiting = ready[resource]
             while waiting and waiting[0][3].error is not None:
-                heapq.heappop(waiting)  # of a run that was taken out
+                heapq.heappop(waiting)  # its run has failed
             if not waiting or not free[resource]:
                 continue
             _, _, task, run = heapq.heappop(waiting)
@@ -276,7 +276,7 @@ class Loop:
             self._end(run)
 
     def _fail(self, run: Run, reason: str, cause: BaseException | None = None) -> None:
-        """Take a run out: nothing more of it is started, what runs is asked to end and waited for a while."""
+        """Fail a run: start no more of its tasks, ask running ones to end, and wait for them for a while."""
         if cause is not None:
             forget_locals(cause)
         if run.error is not None:
@@ -296,7 +296,7 @@ class Loop:
         if self.backend.poll_s is not None:
             try:
                 self.backend.poll(self.inbox)
-            except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of all that runs
+            except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of all running tasks
                 cause = without_own_frame(error)
                 for run in sorted({attempt.run for attempt in self.running}, key=lambda r: r.number):
                     self._fail(run, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
@@ -305,7 +305,7 @@ class Loop:
                 reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
                 self._fail(run, reason + (self._whereabouts(run) or "its turn"))
             else:
-                self._end(run)  # what still runs keeps its resource until it comes back
+                self._end(run)  # tasks that still run keep their resource until they end
         next_poll_s = np.inf if self.backend.poll_s is None or not self.runs else now_s + self.backend.poll_s
         self.look_s = min(next_poll_s, *self.runs.values(), np.inf)
 
@@ -334,21 +334,21 @@ class Loop:
         """Call a function whose errors must not end the thread."""
         try:
             call(*args)
-        except BaseException as error:  # noqa: BLE001 - not even SystemExit
+        except BaseException as error:  # noqa: BLE001 - not even SystemExit may end it
             report(error)
 
 
 GRACE_S = 1.0
-"""How long tasks of a run that was cancelled or failed may take to end, before it ends without them."""
+"""Seconds for tasks of a cancelled or failed run to end, before the run ends without them."""
 EXIT_S = 5.0
-"""How long the end of the program waits for each engine that was not closed."""
+"""Seconds for which the end of the program waits for each engine that was not closed."""
 
 
 class Engine(Closing):
-    """Runs a task graph, several times at once if asked.
+    """An executor of a task graph, for several runs at once.
 
-    ``priority`` [T] order ready tasks, smallest first; None takes them as they became ready. Close it, or use it as a
-    context manager; what is still in flight then is cancelled. An engine that is forgotten closes itself.
+    ``priority`` [T] orders ready tasks, smallest first; with None they run in the order in which they became ready.
+    Close it, or use it as a context manager; that cancels runs in flight. An unreferenced engine closes itself.
     """
 
     def __init__(
@@ -368,10 +368,11 @@ class Engine(Closing):
     def submit(
         self, slot: int = 0, *, limit_s: float | None = None, on_end: Callable[[Run], None] | None = None
     ) -> Run:
-        """Start a run on a slot, which no other run in flight uses; ``on_end`` is called by a thread of the engine.
+        """Start a run on a slot that no other run in flight uses.
 
-        ``limit_s`` is counted from now. What ``on_end`` raises goes to ``threading.excepthook``; it may submit,
-        cancel and close, but not wait. Raises ExecutionError when the engine is closed.
+        ``limit_s`` is counted from now. A thread of the engine calls ``on_end``; its errors go to
+        ``threading.excepthook``, and it may submit, cancel and close, but not wait. Raises ExecutionError when the
+        engine is closed.
         """
         loop = self._loop
         with loop.lock:
@@ -397,15 +398,15 @@ class Engine(Closing):
             _WORKING.add(loop)
 
     def cancel(self, run: Run) -> None:
-        """End a run early; ``run.wait`` then raises. Nothing happens where it is over."""
+        """End a run early, so that ``run.wait`` raises; without effect if it is over."""
         if not run.is_over:
             self._loop.inbox.queue.put((Cancellation(run), 0.0, None))
             self._loop.alarm.put(None)
 
     def close(self) -> None:
-        """Cancel what is in flight, end the thread, and close the backend; called again, wait for the same.
+        """Cancel runs in flight, end the thread, and close the backend; a second call waits for the same.
 
-        Called from ``on_end`` it returns at once.
+        Returns at once if called from ``on_end``.
         """
         _close(self._loop)
 
@@ -423,7 +424,7 @@ def _close(loop: Loop, timeout_s: float | None = None) -> None:
 
 
 def _forgotten(loop: Loop) -> None:
-    """Stop a loop whose engine nobody holds any more; takes no lock that the thread it is called in may hold."""
+    """Stop a loop whose engine is unreferenced, without a lock that the calling thread may hold."""
     loop.inbox.queue.put((STOP, 0.0, None))
     loop.alarm.put(None)
     if loop.thread is None:
@@ -436,6 +437,6 @@ _WORKING: weakref.WeakSet[Loop] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Callbacks of devices must not come into an interpreter that is ending."""
+    """Close all engines, as callbacks of devices must not come into an interpreter that is ending."""
     for loop in list(_WORKING):
         _close(loop, EXIT_S)

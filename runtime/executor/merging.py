@@ -1,6 +1,6 @@
-"""Merging: parts of a cut joined where that does not lengthen the schedule, because every boundary costs.
+"""Merging parts of a cut where that does not lengthen the schedule, because every boundary costs time.
 
-Legend: N ops, D devices, I instances, T tensors that instances hand out, K reads of one by an instance, S parts.
+Legend: N ops, D devices, I instances, T tensors that instances hand out, K reads of a tensor by an instance, S parts.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.executor.cut import Cut, Instances, RunningOps, cut_of, initial_parts, instances_of, items_of
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
-"""What a device is taken for where nothing was measured: a core of a server, and the layout changes of a boundary."""
+"""Speed of a device where nothing was measured: of a server's core, and of the layout changes at a boundary."""
 
 MOST_TRIALS, MOST_PARTS = 4000, 600
-"""How many merges are tried by simulation, and of how many parts."""
+"""Number of merges that are tried by simulation, and of parts beyond which none is."""
 
 
 @dataclass(frozen=True, eq=False)
 class CutCosts:
-    """What running costs: seconds per op and device, per launch of a subgraph, and per byte in and out of one."""
+    """Costs of running: seconds per op and device, per launch of a subgraph, and per byte read and written by one."""
 
     op_s: FloatArray  # [N, D]
     launch_s: FloatArray  # [D]
@@ -43,14 +43,14 @@ class CutCosts:
 
     @staticmethod
     def assumed(graph: ComputationGraph, num_devices: int) -> CutCosts:
-        """Equal devices by the operations and bytes of the graph, where nothing was measured."""
+        """Return the costs of equal devices, from operations and bytes of the graph, where nothing was measured."""
         op_s = graph.flops / ASSUMED_FLOPS_PER_S + graph.output_bytes / ASSUMED_BYTES_PER_S
         per_byte = np.full(num_devices, 1 / ASSUMED_BOUNDARY_BYTES_PER_S)
         return CutCosts(np.tile(op_s[:, None], num_devices), np.full(num_devices, ASSUMED_LAUNCH_S), per_byte, per_byte)
 
 
 def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partition, costs: CutCosts) -> PartSchedule:
-    """What parts take, and when they run. A tensor is written once by a part, and read once by each that needs it.
+    """Return when parts run and how long. A part writes a tensor once; each part that needs it reads it once.
 
     Raises ValueError where parts form a cycle.
     """
@@ -63,9 +63,9 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
 def merge_parts(
     graph: ComputationGraph, instances: Instances, parts: Partition, costs: CutCosts, *, by_load: bool = False
 ) -> Partition:
-    """Join parts of one device while the simulated schedule, or ``by_load`` the busiest device's load, gets no longer.
+    """Join parts of one device while the simulated makespan, or ``by_load`` the busiest device's load, does not grow.
 
-    Tried are parts that an edge joins, that read the same part, or that the same part reads, shortest first. Parts stay
+    Candidates are pairs joined by an edge, or that read or hand to the same part, shortest first. Parts stay
     convex: two are joined only if no path leads from one to the other over a third. More than MOST_PARTS are left as
     they are.
     """
@@ -82,33 +82,35 @@ def _merged(
     most_trials: int,
     by_load: bool = False,
 ) -> tuple[PartSchedule, float, IntArray]:
-    """The schedule before parts are joined, the seconds that are judged afterwards, and the part [I] of each instance.
+    """Return the schedule before parts are joined, the judged seconds after that, and the part [I] of each instance.
 
     Seconds are -1 where parts form a cycle.
     """
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
     per_device = costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte
-    found = InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
+    instance_graph = InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
     count, num_devices = parts.num_groups, len(costs.launch_s)
     labels = parts.labels.copy(), parts.labels.copy()
     near = np.zeros((count, count), dtype=np.bool_)
     schedules = PartSchedule.empty(count, num_devices), PartSchedule.empty(count, num_devices)
-    steps = 0.03 * (len(found.device) + len(found.read_by) + near.size) * (count if most_trials else 1)
-    cost_s = run(_merge_all, steps, found, *labels, count, near, *schedules, most_trials, by_load)
+    steps = (
+        0.03 * (len(instance_graph.device) + len(instance_graph.read_by) + near.size) * (count if most_trials else 1)
+    )
+    cost_s = run(_merge_all, steps, instance_graph, *labels, count, near, *schedules, most_trials, by_load)
     return schedules[0], float(cost_s), labels[0]
 
 
 def tensors_of(
     graph: ComputationGraph, instances: Instances
 ) -> tuple[IntArray, FloatArray, BoolArray, IntArray, IntArray]:
-    """[T] instance, bytes, and whether a Result reads it; [K] tensor and instance of every read.
+    """Return [T] instance, bytes, and whether a Result reads each tensor; [K] tensor and instance of every read.
 
-    What an op reads twice, it reads once; inputs of the model are not tensors of an instance.
+    An op that reads a tensor twice counts once; inputs of the model are not tensors of an instance.
     """
-    known, count = RunningOps.of(graph), len(instances.op)
-    to_result = ~known.runs & (np.asarray(graph.op_types) == "Result")
-    read = np.flatnonzero(known.runs[graph.edge_src[known.edge]] & (known.runs | to_result)[known.reader])
-    edge, by_op = known.edge[read], known.reader[read]
+    running, count = RunningOps.of(graph), len(instances.op)
+    to_result = ~running.runs & (np.asarray(graph.op_types) == "Result")
+    read = np.flatnonzero(running.runs[graph.edge_src[running.edge]] & (running.runs | to_result)[running.reader])
+    edge, by_op = running.edge[read], running.reader[read]
     at, reader = items_of(Csr.build(graph.num_ops, instances.op, np.arange(count)), by_op)
     row, ends = edge[at], edge[to_result[by_op]]
     rows = np.concatenate([row, ends])
@@ -124,7 +126,7 @@ def tensors_of(
 
 
 class InstanceGraph(NamedTuple):
-    """What is cut into parts, and what it costs."""
+    """The instances to be cut into parts, and their costs."""
 
     device: IntArray  # [I]
     op_s: FloatArray  # [I]
@@ -139,25 +141,25 @@ class InstanceGraph(NamedTuple):
 
 
 class PartSchedule(NamedTuple):
-    """The work-conserving schedule of parts, the longest way to the end first, under simulated costs."""
+    """The work-conserving schedule of parts under simulated costs; the largest b-level runs first."""
 
     device: IntArray  # [S]
     duration_s: FloatArray  # [S]
     follows: BoolArray  # [S, S] whether the second part reads the first
-    num_inputs: IntArray  # [S] parts that it reads
+    num_inputs: IntArray  # [S] number of parts that it reads
     b_level_s: FloatArray  # [S]
     start_s: FloatArray  # [S]
     end_s: FloatArray  # [S]
-    excess: FloatArray  # [D, D] by how much devices slow each other down, beyond 1; [0, 0] where they do not
-    waiting: IntArray  # [S] scratch, as is all that follows
+    excess: FloatArray  # [D, D] by how much devices slow each other down, beyond 1; [0, 0] if not at all
+    waiting: IntArray  # [S] scratch, as all below
     order: IntArray  # [S]
     running: IntArray  # [D] the part that a device runs, or -1
-    until_s: FloatArray  # [D] when it ends
-    slow: FloatArray  # [D] by how much it is stretched
+    until_s: FloatArray  # [D] when that part ends
+    slow: FloatArray  # [D] by how much that part is stretched
 
     @staticmethod
     def empty(count: int, num_devices: int, excess: FloatArray | None = None) -> PartSchedule:
-        """A schedule to be written."""
+        """Allocate a schedule to be written."""
         return PartSchedule(
             device=np.zeros(count, np.int64),
             duration_s=np.zeros(count),
@@ -187,7 +189,7 @@ def _merge_all(
     most_trials: int,
     by_load: bool,
 ) -> float:  # pragma: no cover - compiled
-    """Join parts in ``label`` while the makespan, or the load of the busiest device, gets no longer; what it is then.
+    """Join parts in ``label`` while the makespan, or the busiest device's load, does not grow; return the result of it.
 
     ``trial`` [I], ``near`` [S, S] and the schedules are scratch.
     """
@@ -221,7 +223,7 @@ def _merge_all(
 
 @inner
 def _find_near(s: PartSchedule, count: int, near: BoolArray) -> None:  # pragma: no cover - compiled
-    """Mark pairs [S, S], the smaller first, of neighbours: one reads the other, or both read or hand to a third."""
+    """Mark pairs [S, S], the smaller first, of neighbours: one reads the other, or both read or feed a third part."""
     for a in range(count):
         for b in range(a + 1, count):
             near[a, b] = s.follows[a, b] or s.follows[b, a]
@@ -238,7 +240,7 @@ def _find_near(s: PartSchedule, count: int, near: BoolArray) -> None:  # pragma:
 
 @inner
 def _shortest(s: PartSchedule, count: int, near: BoolArray) -> tuple[int, int]:  # pragma: no cover - compiled
-    """The neighbours of one device that take the least time together; -1 where there are none."""
+    """Return the two neighbours of one device with the least time together; -1 where there are none."""
     first, second, least_s = -1, -1, np.inf
     for a in range(count):
         for b in range(a + 1, count):
@@ -249,7 +251,7 @@ def _shortest(s: PartSchedule, count: int, near: BoolArray) -> tuple[int, int]: 
 
 @inner
 def _has_detour(s: PartSchedule, count: int, a: int, b: int) -> bool:  # pragma: no cover - compiled
-    """Whether a path leads from a to b over a third part."""
+    """Return whether a path leads from a to b over a third part."""
     for p in range(count):
         s.waiting[p] = 0
     s.order[0] = a
@@ -271,19 +273,19 @@ def _has_detour(s: PartSchedule, count: int, a: int, b: int) -> bool:  # pragma:
 def _cost_of(
     g: InstanceGraph, label: IntArray, count: int, by_load: bool, s: PartSchedule
 ) -> tuple[float, float]:  # pragma: no cover - compiled
-    """The seconds that merging must not add to, -1 for those of a cycle, and those of all parts together."""
+    """Return the seconds that merging must not add to, -1 for a cycle, and the seconds of all parts together."""
     _find_parts(g, label, count, s)
     total_s = 0.0
     for p in range(count):
         total_s += s.duration_s[p]
-    if by_load:  # what is joined adds to the load of no device
+    if by_load:  # joining adds to the load of no device
         return total_s, total_s
     return list_schedule(s, count) if _find_b_levels(s, count) else -1.0, total_s
 
 
 @inner
 def _find_parts(g: InstanceGraph, label: IntArray, count: int, s: PartSchedule) -> None:  # pragma: no cover - compiled
-    """Write device and seconds of each part, and which part follows which."""
+    """Write the device and seconds of each part, and which part follows which."""
     for p in range(count):
         s.duration_s[p] = -1.0
         s.num_inputs[p] = 0
@@ -317,7 +319,7 @@ def _find_parts(g: InstanceGraph, label: IntArray, count: int, s: PartSchedule) 
 
 @inner
 def _find_b_levels(s: PartSchedule, count: int) -> bool:  # pragma: no cover - compiled
-    """Write seconds of the longest way to the end; False where there is a cycle."""
+    """Write the b-level of each part, seconds of the longest path to the end; return False where there is a cycle."""
     num, k = 0, 0
     for p in range(count):
         s.waiting[p] = s.num_inputs[p]
@@ -344,7 +346,7 @@ def _find_b_levels(s: PartSchedule, count: int) -> bool:  # pragma: no cover - c
 
 @bare
 def list_schedule(s: PartSchedule, count: int) -> float:  # pragma: no cover - compiled
-    """The makespan where a free device takes the ready part with the largest b-level; starts and ends are written.
+    """Return the makespan if a free device takes the ready part with the largest b-level; write starts and ends.
 
     Parts that run side by side are stretched as the simulator's ops are.
     """
@@ -375,22 +377,22 @@ def list_schedule(s: PartSchedule, count: int) -> float:  # pragma: no cover - c
 
 @inner
 def _begin(s: PartSchedule, count: int, d: int, now_s: float) -> None:  # pragma: no cover - compiled
-    """Device d begins the ready part of the largest b-level, ties by index."""
-    found = -1
+    """Begin on device d the ready part of the largest b-level, ties by index."""
+    part = -1
     for p in range(count):
-        if s.waiting[p] == 0 and s.device[p] == d and (found < 0 or s.b_level_s[p] > s.b_level_s[found]):
-            found = p
-    if found >= 0:
-        s.waiting[found] = -1
-        s.running[d] = found
-        s.start_s[found] = now_s
-        s.until_s[d] = now_s + s.duration_s[found]
+        if s.waiting[p] == 0 and s.device[p] == d and (part < 0 or s.b_level_s[p] > s.b_level_s[part]):
+            part = p
+    if part >= 0:
+        s.waiting[part] = -1
+        s.running[d] = part
+        s.start_s[part] = now_s
+        s.until_s[d] = now_s + s.duration_s[part]
         s.slow[d] = 1.0
 
 
 @inner
 def _next_end_s(s: PartSchedule, now_s: float) -> float:  # pragma: no cover - compiled
-    """When a device ends its part next; what runs is stretched by what runs beside it."""
+    """Return when the next part ends; running parts are stretched by the others."""
     next_s = np.inf
     for d in range(len(s.running)):
         if len(s.excess) > 0 and s.running[d] >= 0:
@@ -405,7 +407,7 @@ def _next_end_s(s: PartSchedule, now_s: float) -> float:  # pragma: no cover - c
 
 
 MOST_SUBGRAPHS = 4000
-"""A placement with more parts is refused: each is compiled, and costs a launch."""
+"""Most parts that a placement may have: each is compiled, and costs a launch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,7 +421,7 @@ class CutPlan:
 
     @cached_property
     def cut(self) -> Cut:
-        """The parts with the tensors that they hand on."""
+        """Return the parts with the tensors that they hand on."""
         return cut_of(self.graph, self.instances, self.parts)
 
 
@@ -431,10 +433,15 @@ def plan_cut(
     *,
     by_load: bool = False,
 ) -> CutPlan:
-    """Cut a placed graph; ``device`` [N]. Parts are merged as ``merge_parts`` has it.
+    """Cut a placed graph, with parts merged as by ``merge_parts``.
 
-    ``priority`` [N] ranks ops, and a subgraph has the smallest rank of its ops; ready subgraphs run smallest first.
-    Without it b-levels order them.
+    Args:
+        graph: The graph.
+        device: [N] the device of each op.
+        num_devices: D.
+        priority: [N] the rank of each op; a subgraph has the smallest rank of its ops, and the smallest runs first.
+            None orders subgraphs by b-level.
+        by_load: Whether parts are merged by the busiest device's load, for throughput, and not by the makespan.
 
     The cut depends on the placement alone, so that a placement file always means the same: devices count as equal, and
     ops by their operations and bytes. Raises PlacementError for more than MOST_SUBGRAPHS.

@@ -1,7 +1,7 @@
-"""OpenVinoBackend: runs the submodels of a cut through infer requests, one thread per device.
+"""The back end that runs the submodels of a cut through infer requests, with one thread per device.
 
-Every slot has a request for each submodel, set up once; what one submodel writes is bound as the input of those that
-read it, so nothing is copied between devices that share memory. Devices with memory of their own copy inside their
+Every slot has a request for each submodel, set up once; the outputs of a submodel are bound as inputs of those that
+read them, so nothing is copied between devices that share memory. Devices with their own memory copy inside their
 plugin, which is part of the time of a task.
 
 Requests run synchronously in the thread of their device. OpenVINO's own asynchronous requests have a thread each, and
@@ -38,20 +38,20 @@ from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox
 from hsdag.runtime.machine.devices import infer_checked, infer_unchecked, reason_of
 
 LEFT_BEHIND: list[Any] = []
-"""Requests that failed in a thread of ours.
+"""Requests that failed in a thread of the executor.
 
-The CPU plugin leaves their task in its queue (2026.4.1), and runs it before the next one of that thread, or of one in
-its place, whatever has become of the request. So these live on, and once there is one, every inference of the process
-runs in a thread of the plugin.
+The CPU plugin leaves their task in its queue (2026.4.1), and runs it before the next task of that thread, or of its
+successor, whatever has become of the request. So these requests live on, and once there is one, every inference of the
+process runs in a thread of the plugin.
 """
 CLOSE_S = 5.0
-"""How long closing waits for each device."""
+"""Seconds for which closing waits for each device."""
 
 
 def passed_on(compiled: Any) -> dict[int, int]:
-    """Outputs of unknown size that a compiled model passes on from an input, {output: input}.
+    """Return the outputs of unknown size that a compiled model passes on from an input, {output: input}.
 
-    That is so where the plugin has removed every op between them, such as a Convert from f32 to f32. The CPU plugin
+    That happens where the plugin has removed every op between them, such as a Convert from f32 to f32. The CPU plugin
     (2026.4.1) then gives zeros, or writes beyond the tensor, when an inference has a smaller size than the one before.
     """
     try:
@@ -72,8 +72,8 @@ def passed_on(compiled: Any) -> dict[int, int]:
 class Submodel:
     """A subgraph as a model: the tensor that each of its inputs reads, and that each of its outputs holds.
 
-    Behind those outputs the model has one more, a constant: a device hands out constants at the end of every
-    inference, so it distinguishes a complete inference from one that stopped half-way. A subgraph that ``has_state``
+    After those outputs the model has one more, a constant: a device hands out constants at the end of every
+    inference, which distinguishes a complete inference from one that stopped half-way. A subgraph that ``has_state``
     keeps variables between inferences.
     """
 
@@ -86,12 +86,12 @@ class Submodel:
 def build_submodels(
     model: ov.Model, cut: Cut, bf16: Collection[int] = (), single: Collection[int] = ()
 ) -> tuple[Submodel, ...]:
-    """The submodels of a cut; raises ModelError for a cut of another model. ``model`` is not changed.
+    """Build the submodels of a cut; ``model`` is not changed. Raises ModelError for a cut of another model.
 
-    Those of one device come from one clone, unless they have copies of repeated ops that read inputs of their own.
-    ``bf16`` are the devices that compute in it, ``single`` those of one thread. What parts hand over keeps its
-    type all the same: what a plugin keeps in single precision of the whole model, such as the sums that run along a
-    transformer, crosses in single precision.
+    Submodels of one device come from one clone, unless they have copies of repeated ops that read inputs of their own.
+    ``bf16`` are the devices that compute in bf16, ``single`` those of one thread. Tensors between parts keep their type
+    all the same: values that a plugin keeps in single precision in the whole model, such as the sums that run along a
+    transformer, cross in single precision.
     """
     named = ordered_ops(model)
     graph = cut.graph
@@ -112,23 +112,23 @@ def build_submodels(
         parameters: dict[Tensor, ov.Node] = {}
         read = {(tensor.op, tensor.port): tensor for tensor in part.inputs}
         for v in (*part.ops, *repeated):
-            nodes[v].set_friendly_name(graph.op_names[v])  # which OpenVINO's own messages name
+            nodes[v].set_friendly_name(graph.op_names[v])  # OpenVINO's own messages name it
             for port, (u, out) in enumerate(incoming[v]):
                 tensor = read.get((u, out))
                 if tensor is None:
                     continue
-                given = named[u][1].output(out)
+                source = named[u][1].output(out)
                 if tensor not in parameters:
-                    parameters[tensor] = opset13.parameter(given.get_partial_shape(), given.get_element_type())
+                    parameters[tensor] = opset13.parameter(source.get_partial_shape(), source.get_element_type())
                     parameters[tensor].set_friendly_name(f"{graph.op_names[u]}:{out}")
                 nodes[v].input(port).replace_source_output(parameters[tensor].output(0))
         sinks = [nodes[v] for v in part.ops if graph.op_types[v] == "Assign"]
-        own = [nodes[v] for v in part.ops]
+        members = [nodes[v] for v in part.ops]
         if part.device in single:
-            keep_gates_apart(own)
+            keep_gates_apart(members)
         if part.device in bf16:
-            put_masks_first(own)
-            widen_columns(own)
+            put_masks_first(members)
+            widen_columns(members)
         excerpt = ov.Model(results, sinks, list(parameters.values()), f"{graph.name}/{s}")
         submodels.append(Submodel(excerpt, tuple(parameters), part.outputs, bool(sinks)))
     return tuple(submodels)
@@ -137,8 +137,8 @@ def build_submodels(
 class CompiledPart:
     """A submodel compiled on its device, without the outputs that it would only pass on.
 
-    ``passed`` are these with their input, {output: input}; ``position`` has the compiled model's number of every other
-    output, and of the constant behind them. ``model`` is None where nothing is left to be run.
+    ``passed`` are these with their input, {output: input}; ``position`` is the compiled model's number of every other
+    output, and of the constant after them. ``model`` is None where nothing is left to be run.
     """
 
     def __init__(self, submodel: Submodel, compile_model: Callable[[ov.Model], Any]) -> None:
@@ -156,11 +156,11 @@ class CompiledPart:
         ports = (port for op in submodel.model.get_ops() for port in op.outputs())
         has_open = any(port.get_partial_shape().is_dynamic for port in ports)
         has_text = any(port.get_element_type() == ov.Type.string for port in submodel.model.outputs)
-        self.may_run_unchecked = not (has_open or has_text or self.has_state)  # of text, OpenVINO warns that it copies
+        self.may_run_unchecked = not (has_open or has_text or self.has_state)  # for text, OpenVINO warns that it copies
 
 
 class Wiring:
-    """Who reads what among the parts of a cut: ``reads[s]`` are (input, part, output of that part).
+    """The reads between the parts of a cut: ``reads[s]`` are (input, part, output of that part).
 
     ``read_by[s]`` are (reader, its input, output of s); ``model_inputs[op]`` are (part, input) that read an input of
     the model.
@@ -183,9 +183,9 @@ class Wiring:
 
 
 class Slot:
-    """Requests and the tensors between them, for one run in flight at a time.
+    """The requests of all subgraphs and the tensors between them, for one run in flight at a time.
 
-    ``shared_outputs(s)`` are outputs of subgraph s, with their number, that are to live in memory other than the
+    ``shared_outputs(s)`` are the outputs of subgraph s, by number, that live in memory other than the
     request's own.
     """
 
@@ -215,7 +215,7 @@ class Slot:
                     self._requests[s].set_input_tensor(k, self._output(source, out))
 
     def tensor(self, tensor: Tensor) -> Any:
-        """The ov.Tensor that holds what a subgraph handed out, or the model's input that it passed on."""
+        """Return the ov.Tensor that a subgraph handed out, or the model's input that it passed on."""
         if tensor.source == MODEL_INPUT:
             return self._given[tensor.op]
         return self._output(*self._wiring.output_of[tensor])
@@ -227,7 +227,7 @@ class Slot:
         return self._requests[s].get_output_tensor(part.position[k])
 
     def states(self) -> list[Any]:
-        """The variables of all subgraphs."""
+        """Return the variables of all subgraphs."""
         pairs = zip(self._requests, self._wiring.parts, strict=True)
         return [state for request, part in pairs if part.has_state for state in request.query_state()]
 
@@ -241,12 +241,12 @@ class Slot:
     def infer(self, s: int, is_cancelled: Callable[[], bool] = lambda: False) -> None:
         """Run subgraph s in the calling thread. Raises what the plugin does.
 
-        What runs in the calling thread may fail silently, so the constant output shows whether an inference went
-        through. One that did not is run again, checked; where that goes well, once more, which takes what failed out of
-        the plugin's queue. Outputs of unknown size cannot be touched after a swallowed error, and state must not change
-        twice: subgraphs that have either are checked from the start, and not run again. So are those with tensors of
-        unknown size within: what the CPU plugin refused for its sizes it takes when it comes again at once (2026.4.1),
-        and computes something with the sizes of before.
+        In the calling thread an inference may fail silently, so the constant output shows whether it is complete. If it
+        is not, it is run again, checked; if that succeeds, once more unchecked, which removes the failed task from the
+        plugin's queue. Outputs of unknown size cannot be touched after a swallowed error, and state must not change
+        twice: subgraphs that have either are checked from the start, and not run again. So are subgraphs with tensors
+        of unknown size inside: sizes that the CPU plugin refused, it accepts when they come again at once (2026.4.1),
+        and then computes something with the sizes of before.
         """
         request, mark = self._requests[s], self._marks[s]
         for k, source, out in self._wiring.reads[s]:
@@ -269,7 +269,7 @@ class Slot:
             self._repeat(s, request, mark)
 
     def _repeat(self, s: int, request: Any, mark: Any) -> None:
-        """Run again what did not go through in the calling thread. Raises what the plugin does."""
+        """Run again an inference that failed in the calling thread. Raises what the plugin does."""
         try:
             infer_checked(request)
         except BaseException:
@@ -282,16 +282,16 @@ class Slot:
     def cancel(self, s: int) -> None:
         """Ask the plugin to stop subgraph s between two ops. Raises RuntimeError where it cannot.
 
-        What runs in the calling thread goes on to its end: a task that stops there stays in the plugin's queue.
+        An inference in the calling thread goes on to its end: a task that stops there stays in the plugin's queue.
         """
         if LEFT_BEHIND or not self._in_thread[s]:
             self._requests[s].cancel()
 
 
 def memory_of(writer: DeviceSpec, readers: Iterable[DeviceSpec], is_result: bool) -> str | None:
-    """Where a tensor is best kept: in the memory of its one GPU, on a host that its GPU sees, or (None) as it is.
+    """Return where a tensor is best kept: "device" memory of its only GPU, "host" memory that its GPU sees, or None.
 
-    A result of the model is read by the caller, who is on the CPU.
+    The caller, who is on the CPU, reads the results of the model.
     """
     involved = {spec.name: spec.plugin for spec in (writer, *readers)}
     if not any(plugin.startswith("GPU") for plugin in involved.values()):
@@ -300,10 +300,10 @@ def memory_of(writer: DeviceSpec, readers: Iterable[DeviceSpec], is_result: bool
 
 
 class SharedMemory:
-    """Tensors between parts that spare copies, through the contexts of GPUs; remembers which of them cannot.
+    """An allocator of tensors between parts that need no copies, through the contexts of GPUs.
 
-    CPU devices share the memory of the process. A GPU plugin copies such a tensor on every inference, but neither one
-    in its own memory (a remote tensor) nor one in host memory that it sees too (unified shared memory).
+    CPU devices share the memory of the process. A GPU plugin copies a tensor from there on every inference, but not
+    from its own memory (a remote tensor) or from host memory that it sees too (unified shared memory).
     """
 
     def __init__(self, core: Any, specs: Sequence[DeviceSpec]) -> None:
@@ -312,7 +312,7 @@ class SharedMemory:
         self._contexts: dict[str, Any] = {}
 
     def tensor(self, writer: int, readers: Sequence[int], is_result: bool, element_type: Any, shape: Any) -> Any:
-        """A tensor that devices ``writer`` and ``readers`` use without copies; None for the request's own."""
+        """Return a tensor that ``writer`` and ``readers`` use without copies; None for the request's own tensor."""
         specs = [self._specs[d] for d in (writer, *readers)]
         memory = memory_of(specs[0], specs[1:], is_result)
         if memory is None:
@@ -332,9 +332,9 @@ class SharedMemory:
 
 
 class DeviceThread:
-    """The thread in which the requests of one device run, one at a time; begun by the first job.
+    """The thread in which the requests of one device run, one at a time; started by the first job.
 
-    A job may give the next one itself, which then follows without a change of thread: on a machine whose cores are
+    A job may add the next one itself, which then follows without a change of thread: on a machine whose cores are
     all busy, waking another thread takes up to a slice of the scheduler's, some milliseconds.
     """
 
@@ -344,7 +344,7 @@ class DeviceThread:
         self._thread: threading.Thread | None = None
 
     def give(self, job: Callable[[], object]) -> None:
-        """Have a job run after those given before."""
+        """Queue a job."""
         if self._thread is None:
             thread = threading.Thread(target=self._main, name=self._name, daemon=True)
             thread.start()  # may raise where the system has no thread to give; the next job then tries again
@@ -366,7 +366,8 @@ class DeviceThread:
 class OpenVinoBackend(Backend):
     """Requests of compiled submodels, by slot; every device has a thread, which runs one request at a time.
 
-    ``slots`` are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
+    ``slots`` are added, dropped and bound by any thread, but only while no run is on them; all else belongs to the
+    engine.
     """
 
     def __init__(self, cut: Cut, parts: Sequence[CompiledPart], memory: SharedMemory) -> None:
@@ -381,7 +382,7 @@ class OpenVinoBackend(Backend):
         self._is_closed = False
 
     def add_slot(self) -> int:
-        """Requests for one more run in flight, their tensors bound; the slot's number.
+        """Add a slot, requests with bound tensors for one more run in flight; return its number.
 
         Raises ExecutionError when the backend is closed.
         """
@@ -392,19 +393,19 @@ class OpenVinoBackend(Backend):
         return number
 
     def _shared_outputs(self, s: int) -> list[tuple[int, Any]]:
-        """Outputs of subgraph s that a GPU writes or reads, in memory that spares copies where there is such."""
+        """Return outputs of subgraph s that a GPU writes or reads, in memory that needs no copies, if there is any."""
         part = self._parts[s]
-        found = []
+        tensors = []
         for k, output in enumerate(part.outputs):
             if not part.is_dynamic[k]:
                 port = part.model.outputs[part.position[k]]
                 readers = [self._device[r] for r, _, out in self._wiring.read_by[s] if out == k]
-                given = output in self._results, port.get_element_type(), port.get_shape()
-                found.append((part.position[k], self._memory.tensor(self._device[s], readers, *given)))
-        return [(k, tensor) for k, tensor in found if tensor is not None]
+                description = output in self._results, port.get_element_type(), port.get_shape()
+                tensors.append((part.position[k], self._memory.tensor(self._device[s], readers, *description)))
+        return [(k, tensor) for k, tensor in tensors if tensor is not None]
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
-        """Give a request to the thread of its device; what is only passed on has been done."""
+        """Give a request to the thread of its device; True for a part that has nothing to run."""
         if self._parts[attempt.task].model is None:
             return True
         job = partial(self._run, attempt, self.slots[attempt.run.slot], inbox)
@@ -412,7 +413,7 @@ class OpenVinoBackend(Backend):
         return False
 
     def _run(self, attempt: Attempt, slot: Slot, inbox: Inbox) -> None:
-        """Infer and report; who reports may go on to start other tasks."""
+        """Infer and report; the report may start other tasks in this thread."""
         error: BaseException | None = None
         try:
             if attempt.is_cancelled:
@@ -429,7 +430,7 @@ class OpenVinoBackend(Backend):
             self.slots[attempt.run.slot].cancel(attempt.task)
 
     def close(self) -> None:
-        """End the threads, and let go of compiled models. Slots keep their tensors until they are dropped."""
+        """End the threads and release compiled models. Slots keep their tensors until they are dropped."""
         self._is_closed = True
         for thread in self._threads:
             thread.close(CLOSE_S)

@@ -1,4 +1,4 @@
-"""WorkConservingModel and its requests: a cut model that is used like an ``ov.CompiledModel``."""
+"""A cut model and its requests, used like an ``ov.CompiledModel`` and its requests."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class WorkConservingModel(CompiledModel):
             return self._called().infer(inputs)
 
     def create_infer_request(self) -> WorkConservingRequest:
-        """A request with tensors of its own."""
+        """Return a request with tensors of its own."""
         return WorkConservingRequest(self, self._backend, self._engine)
 
     def query_state(self) -> list[Any]:
-        """The variables of the request that calls use, as ``ov.VariableState``."""
+        """Return the variables of the request that calls use, as ``ov.VariableState``."""
         with self._lock:
             return self._called().query_state()
 
     def reset_state(self) -> None:
-        """Have calls forget what earlier ones left in variables."""
+        """Reset the variables of the request that calls use."""
         with self._lock:
             self._called().reset_state()
 
@@ -71,7 +71,7 @@ class WorkConservingModel(CompiledModel):
 
 
 class WorkConservingRequest(Request):
-    """One inference at a time, in the manner of ``ov.InferRequest``."""
+    """A request for one inference at a time, like ``ov.InferRequest``."""
 
     def __init__(self, model: WorkConservingModel, backend: OpenVinoBackend, engine: Engine) -> None:
         self._backend = backend
@@ -83,7 +83,7 @@ class WorkConservingRequest(Request):
         self._drop = weakref.finalize(self, backend.slots.pop, self._slot, None)
         self._drop.atexit = False
         self._run: Run | None = None
-        self._submitting = threading.Lock()  # until the new run is known here, nobody is told of its end
+        self._submitting = threading.Lock()  # until the new run is known here, its end is not reported
         super().__init__(model.inputs, model.outputs)
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class WorkConservingRequest(Request):
             self._run.wait()
 
     def wait_for(self, timeout_ms: int) -> bool:
-        """Wait a while; whether it has ended. Raises ExecutionError when it failed."""
+        """Wait up to ``timeout_ms``, and return whether it has ended. Raises ExecutionError when it failed."""
         return self._run is None or self._run.wait(timeout_ms / 1e3)
 
     def cancel(self) -> None:
@@ -110,42 +110,42 @@ class WorkConservingRequest(Request):
             self._engine.cancel(self._run)
 
     def query_state(self) -> list[Any]:
-        """The variables that this request keeps between inferences, as ``ov.VariableState``, each in its part."""
+        """Return the variables that this request keeps between inferences, as ``ov.VariableState``, of all parts."""
         self.check_idle()
         return self._backend.slots[self._slot].states()
 
     def reset_state(self) -> None:
-        """Forget what earlier inferences left in variables."""
+        """Reset the variables that earlier inferences have set."""
         for state in self.query_state():
             state.reset()
         self._run = None
 
     @property
     def latency(self) -> float:
-        """Milliseconds of the last inference."""
+        """Return the milliseconds of the last inference."""
         return 1e3 * self._ended().makespan_s
 
     @property
     def times(self) -> tuple[FloatArray, FloatArray]:
-        """[S] when each part of the last inference started and ended, seconds from its start."""
+        """Return [S] when each part of the last inference started and ended, in seconds from its start."""
         return self._ended().times
 
     @property
     def timeline(self) -> Timeline:
-        """What ran where and when in the last inference."""
+        """Return what ran where and when in the last inference."""
         return self._ended().timeline
 
     @property
     def is_running(self) -> bool:
-        """Whether an inference has not ended yet."""
+        """Return whether an inference has not ended yet."""
         return self._run is not None and not self._run.is_over
 
     def give(self, index: int, tensor: Any) -> None:
-        """Have an input read from a tensor."""
+        """Make an input read from a tensor."""
         self._backend.slots[self._slot].give(self._input_ops[index], tensor)
 
     def output_tensor(self, index: int) -> Any:
-        """The tensor of an output."""
+        """Return the tensor of an output."""
         return self._backend.slots[self._slot].tensor(self._result_tensors[index])
 
     def _ended(self) -> Run:

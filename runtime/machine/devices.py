@@ -1,4 +1,4 @@
-"""Devices: those here, those that the user names, shares of the CPU as devices of their own, and calling them."""
+"""Devices of this machine and those that the user names, partitions of the CPU, and calls to devices."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hsdag.ir.errors import DeviceError, ExecutionError, OptionError, last_line
 from hsdag.ir.host import SYS, own_cpus
 
 CPU_LISTS = SYS / "devices"
-"""Where Linux lists the processors of either kind of core of a hybrid CPU."""
+"""Folder in which Linux lists the processors of each kind of core of a hybrid CPU."""
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device OpenVINO lists here; ``failure`` says why it does not load, if it does not."""
+    """A device that OpenVINO lists; ``failure`` says why it does not load, if it does not."""
 
     name: str
     full_name: str
@@ -40,23 +40,24 @@ class CudaInfo:
 
 @dataclass(frozen=True)
 class CpuTopology:
-    """Logical processors this process may use, by kind of core; ``efficiency`` is 0 where all cores are equal."""
+    """Numbers of logical processors for this process, by kind of core; ``efficiency`` is 0 if all are alike."""
 
     performance: int
     efficiency: int
 
     @property
     def threads(self) -> int:
-        """All logical processors."""
+        """Return the number of all logical processors."""
         return self.performance + self.efficiency
 
 
 @dataclass(frozen=True)
 class DeviceSet:
-    """Devices to place on, and the whole devices that their parts compete with.
+    """Devices to place on, and the whole devices that their partitions compete with.
 
-    ``placed`` are searched over; ``rivals`` are physical devices of which some of ``placed`` are parts, and devices as
-    they were before hsdag chose settings for them: the names of these ``defaults`` with the names of the devices.
+    ``placed`` are searched over. ``rivals`` are physical devices of which some ``placed`` devices are partitions, and
+    devices as they were before hsdag chose settings for them; ``defaults`` maps the names of the latter to the names of
+    the devices with settings.
     """
 
     placed: tuple[DeviceSpec, ...]
@@ -64,20 +65,20 @@ class DeviceSet:
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def wholes(self) -> tuple[str, ...]:
-        """Names of rivals of which others are parts."""
+    def whole_devices(self) -> tuple[str, ...]:
+        """Return the names of rivals of which placed devices are partitions."""
         placed = {spec.name for spec in self.placed}
         return tuple(spec.name for spec in self.rivals if self.defaults.get(spec.name, spec.name) not in placed)
 
     @property
     def all(self) -> tuple[DeviceSpec, ...]:
-        """Every device that may hold the whole model."""
+        """Return every device that may hold the whole model."""
         return self.placed + self.rivals
 
     def answering(self, name: str) -> list[DeviceSpec]:
-        """The devices as a placement lists them whose answer has this name: those that are defaults are left out.
+        """Return the devices that a placement lists if its answer has this name, without those in ``defaults``.
 
-        Where the answer is one of these, it takes the place and the name of the device that it was given as.
+        If the answer is one of these, it takes the place and the name of the device with settings.
         """
         given = {own: spec for spec in self.rivals if (own := self.defaults.get(spec.name)) and spec.name == name}
         return [
@@ -88,7 +89,7 @@ class DeviceSet:
 
 
 def list_devices() -> tuple[DeviceInfo, ...]:
-    """Every device OpenVINO finds here."""
+    """Return every device that OpenVINO finds here."""
     core = ov.Core()
     infos = []
     for name in core.available_devices:
@@ -103,46 +104,46 @@ def list_devices() -> tuple[DeviceInfo, ...]:
 
 @cache
 def listed_names() -> tuple[str, ...]:
-    """OpenVINO's names of the devices here."""
+    """Return OpenVINO's names of the devices here."""
     return tuple(ov.Core().available_devices)
 
 
 def canonical(spec: DeviceSpec, known: Sequence[str] | None = None) -> DeviceSpec:
-    """The device by the name that OpenVINO lists: GPU is GPU.0 where there are several, and GPU.0 is GPU otherwise.
+    """Return the device under the name that OpenVINO lists: GPU.0 for GPU if there are several, else GPU for GPU.0.
 
-    ``known`` are the names listed, by default those here; what is not among them keeps its name.
+    ``known`` are the listed names, by default those here; a device that is not among them keeps its name.
     """
     plugin = _listed(spec.plugin, listed_names() if known is None else known)
     return replace(spec, name=spec.name if spec.is_added else plugin, plugin=plugin)
 
 
 def execution_devices(compiled: Any, specs: Sequence[DeviceSpec]) -> tuple[str, ...]:
-    """OpenVINO's names of the devices that a compiled model runs on; ``specs`` are those that it was compiled for.
+    """Return OpenVINO's names of the devices on which a model compiled for ``specs`` runs.
 
-    The GPU plugin tells the name under which a process loaded a GPU first, whatever the model was compiled for.
+    The GPU plugin reports the name under which a process loaded a GPU first, whatever the model was compiled for.
     """
-    found: list[str] = []
+    names: list[str] = []
     for told in compiled.get_property("EXECUTION_DEVICES"):
         name = str(told).strip("()")
         if name.startswith("GPU"):
             gpu = DeviceSpec.parse(f"GPU.{name.partition('.')[2] or 0}")
-            own = [spec.openvino_name for spec in specs if canonical(spec).plugin == canonical(gpu).plugin]
-            found += own or [canonical(gpu).name]
+            listed = [spec.openvino_name for spec in specs if canonical(spec).plugin == canonical(gpu).plugin]
+            names += listed or [canonical(gpu).name]
         else:
-            found.append(name)
-    return tuple(dict.fromkeys(found))
+            names.append(name)
+    return tuple(dict.fromkeys(names))
 
 
 def list_cuda() -> tuple[CudaInfo, ...]:
-    """CUDA devices torch can use here; none where torch was built without CUDA."""
+    """Return the CUDA devices that torch can use here; none if torch was built without CUDA."""
     import torch
 
-    found = [torch.cuda.get_device_properties(idx) for idx in range(torch.cuda.device_count())]
-    return tuple(CudaInfo(f"cuda:{idx}", str(own.name), int(own.total_memory)) for idx, own in enumerate(found))
+    properties = [torch.cuda.get_device_properties(idx) for idx in range(torch.cuda.device_count())]
+    return tuple(CudaInfo(f"cuda:{idx}", str(own.name), int(own.total_memory)) for idx, own in enumerate(properties))
 
 
 def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
-    """Logical processors by kind of core; Linux lists both kinds on hybrid Intel processors."""
+    """Return the number of logical processors by kind of core; Linux lists both kinds on hybrid Intel processors."""
     usable = own_cpus()
     efficiency = _cpu_list(lists / "cpu_atom" / "cpus") & usable
     performance = usable - efficiency
@@ -152,11 +153,11 @@ def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
 
 
 def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ...]:
-    """CPU_0..CPU_{n-1} with disjoint shares of the threads.
+    """Return devices CPU_0..CPU_{n-1} with disjoint shares of the threads.
 
-    On a hybrid CPU no part mixes performance and efficiency cores: parts are dealt to the two kinds in
+    On a hybrid CPU no partition mixes performance and efficiency cores: partitions are dealt to the two kinds in
     proportion to their threads, at least one each. Raises DeviceError when there are fewer threads than
-    parts, or fewer than two parts are requested.
+    partitions, or fewer than two partitions are requested.
     """
     if num_parts < 2:
         raise DeviceError(f"--partition-cpu {num_parts}: a CPU is divided into at least 2 devices")
@@ -179,28 +180,28 @@ def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ..
 
 
 DEFAULT = "_default"
-"""How the name of a device ends that is one of OpenVINO's without the settings that were chosen for it."""
+"""Suffix of the name of an OpenVINO device without the settings that were chosen for it."""
 
 
 def default_of(spec: DeviceSpec, given: Mapping[str, str] | None = None) -> DeviceSpec:
-    """A further device over the plugin of one of OpenVINO's, with its own settings but for those that are given."""
+    """Return a further device over the plugin of an OpenVINO device, with no settings but the given ones."""
     return DeviceSpec(f"{spec.plugin.replace('.', '')}{DEFAULT}", spec.plugin, dict(given or {}))
 
 
 def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet:
-    """The devices that a user named, each loaded once to check that it works.
+    """Return the devices that a user named, each loaded once to check that it works.
 
-    ``devices`` is a list as ``--devices`` takes it (None: all that load here); with ``num_cpu_parts``, the
-    parts take the place of CPU. Raises DeviceError when one is unknown or fails to load.
+    ``devices`` is a list in the form of ``--devices`` (None: all that load here); with ``num_cpu_parts``, CPU
+    partitions replace the CPU. Raises DeviceError when one is unknown or fails to load.
     """
     loading = [info.name for info in list_devices() if info.failure is None] if devices is None else listed_names()
-    found = named_devices(devices, num_cpu_parts, loading)
-    make_core(found.all)
-    return found
+    resolved = named_devices(devices, num_cpu_parts, loading)
+    make_core(resolved.all)
+    return resolved
 
 
 def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequence[str]) -> DeviceSet:
-    """The same, but no plugin is loaded: ``known`` are the names listed here, and all that is used by default."""
+    """Return the devices as ``resolve_devices`` does, but load no plugin; ``known`` are the names listed here."""
     if devices is not None:
         specs = tuple(canonical(spec, known) for spec in parse_devices(devices))
     else:
@@ -214,15 +215,15 @@ def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequenc
     if len({spec.name for spec in specs}) < len(specs):
         raise DeviceError(f"a device occurs twice in {devices!r}: without a number, a name means number 0")
     names = {spec.name for spec in specs}
-    wholes = dict.fromkeys(spec.plugin for spec in specs if spec.is_added and spec.plugin not in names)
-    return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in wholes))
+    whole_devices = dict.fromkeys(spec.plugin for spec in specs if spec.is_added and spec.plugin not in names)
+    return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in whole_devices))
 
 
 @loads_plugins
 def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
-    """An ``ov.Core`` that knows the devices. Raises DeviceError when one is unknown or fails to load."""
+    """Return an ``ov.Core`` that knows the devices. Raises DeviceError when one is unknown or fails to load."""
     core = ov.Core()
-    known = core.available_devices if specs else []  # it loads plugins
+    known = core.available_devices if specs else []  # this loads plugins
     for spec in specs:
         if not spec.is_added and _listed(spec.name, known) not in known:
             raise DeviceError(
@@ -234,22 +235,22 @@ def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
 
 
 def type_name(precision: str | ov.Type) -> str:
-    """The name of a precision; a GPU says it in the text that it was given."""
+    """Return the name of a precision; a GPU reports it in the text that it was given."""
     return precision if isinstance(precision, str) else str(precision.get_type_name())
 
 
 def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
-    """The precisions below single that devices compute in by default, or as INFERENCE_PRECISION_HINT says; "" for none.
+    """Return the precisions below single in which devices compute by default or as hinted, in words; "" for none.
 
-    Devices that do not say count as reduced. Raises DeviceError as ``make_core`` does.
+    Devices that do not report one count as reduced. Raises DeviceError as ``make_core`` does.
     """
     core = make_core(specs)
-    found = {precision_of(core, spec) for spec in specs}
-    return "a lower precision" if "" in found else " or ".join(sorted(found - {"f32"}))
+    precisions = {precision_of(core, spec) for spec in specs}
+    return "a lower precision" if "" in precisions else " or ".join(sorted(precisions - {"f32"}))
 
 
 def precision_of(core: Any, spec: DeviceSpec) -> str:
-    """The precision that a device computes in, by default or by INFERENCE_PRECISION_HINT; "" where it does not say."""
+    """Return the precision in which a device computes, by default or as hinted; "" where it does not report it."""
     try:
         return type_name(core.get_property(spec.openvino_name, PRECISION))
     except RuntimeError:
@@ -257,23 +258,23 @@ def precision_of(core: Any, spec: DeviceSpec) -> str:
 
 
 def in_bf16(specs: Sequence[DeviceSpec], hint: str | ov.Type | None = None, core: Any = None) -> set[int]:
-    """Which of the devices are CPUs that compute in bf16, by number; a ``hint`` to all takes the place of their own.
+    """Return the numbers of the devices that are CPUs computing in bf16; a ``hint`` for all replaces their own.
 
-    Without a core to ask, they may be on another machine: those count that were told nothing else, too.
+    Without a core to ask, the devices may be on another machine, so CPUs without a hint count too.
     """
-    own = [
+    precisions = [
         hint or (spec.properties.get(PRECISION, "bf16") if core is None else precision_of(core, spec)) for spec in specs
     ]
-    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and type_name(own[d]) == "bf16"}
+    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and type_name(precisions[d]) == "bf16"}
 
 
 def _listed(name: str, known: Sequence[str]) -> str:
-    """The name under which a device is listed, where it is: GPU means GPU.0 where there are several."""
+    """Return the name under which a device is listed, if it is: GPU means GPU.0 where there are several."""
     return next((own for own in (name, f"{name}.0", name.removesuffix(".0")) if own in known), name)
 
 
 def _cpu_list(path: Path) -> set[int]:
-    """Processor numbers from a Linux list such as 0-7,16; empty where the file is missing."""
+    """Return the processor numbers in a Linux list such as 0-7,16; none where the file is missing."""
     if not path.exists():
         return set()
     numbers: set[int] = set()
@@ -284,11 +285,11 @@ def _cpu_list(path: Path) -> set[int]:
 
 
 PRECISION = "INFERENCE_PRECISION_HINT"
-"""OpenVINO's property for the precision that a device computes in."""
+"""OpenVINO's property for the precision in which a device computes."""
 
 
 def with_precision(specs: Sequence[DeviceSpec], precision: str) -> tuple[DeviceSpec, ...]:
-    """The devices with a hint of precision. Raises OptionError where one was given another of its own."""
+    """Return the devices with a precision hint. Raises OptionError where a device has another hint of its own."""
     for spec in specs:
         own = spec.properties.get(PRECISION, precision)
         if own != precision:
@@ -300,25 +301,27 @@ def with_precision(specs: Sequence[DeviceSpec], precision: str) -> tuple[DeviceS
 
 
 def infer_unchecked(request: Any) -> None:
-    """Run in the calling thread, which is quickest. It may have failed where nothing is raised.
+    """Infer in the calling thread, which is quickest, but may fail without an error.
 
-    Where the CPU plugin has one thread per inference it swallows what goes wrong in the caller's thread (2026.4.1), and
-    HETERO then goes on with the next submodel, so that every output is written. A thread of the plugin tells.
+    Where the CPU plugin has one thread per inference it swallows errors in the caller's thread (2026.4.1), and
+    HETERO then goes on with the next submodel, so that every output is written. In a thread of the plugin errors are
+    reported.
     """
     request.infer(share_outputs=True, decode_strings=False)
 
 
 def infer_checked(request: Any) -> None:
-    """Run in a thread of the plugin. Raises RuntimeError when the inference failed."""
+    """Infer in a thread of the plugin. Raises RuntimeError when the inference failed."""
     request.start_async()
     request.wait()
 
 
 @contextmanager
 def device_calls() -> Iterator[None]:
-    """Around calls of OpenVINO: what it raises becomes ExecutionError with its reason.
+    """Turn errors of OpenVINO in the body into ExecutionError with their reason.
 
-    It turns every exception of C++ and of Python ops into RuntimeError; but for memory, others are defects of ours.
+    OpenVINO turns every exception of C++ and of Python ops into RuntimeError, except MemoryError; others are defects of
+    hsdag's.
     """
     try:
         yield
@@ -327,7 +330,7 @@ def device_calls() -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error of OpenVINO's says, without the source files it went through and the stack of a Python op."""
+    """Return the text of an OpenVINO error, without source files and the stack of a Python op."""
     kept: list[str] = []
     for line in (line.strip() for line in str(error).splitlines()):
         if line == "At:":

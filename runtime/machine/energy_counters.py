@@ -1,4 +1,4 @@
-"""Energy counters of the machine: RAPL's of the kernel's powercap, and those of hwmon."""
+"""Energy counters of the machine: RAPL's in the kernel's powercap, and those of hwmon."""
 
 from __future__ import annotations
 
@@ -11,75 +11,75 @@ from hsdag.ir.errors import DeviceError
 from hsdag.ir.host import SYS
 
 ROOT = "HSDAG_SYSFS"
-"""The environment variable that names another root than /sys."""
+"""Environment variable that names another root than /sys."""
 
 J_PER_COUNT = 1e-6
-"""Both kinds count microjoules (kernel documentation, power/powercap and hwmon/sysfs-interface)."""
+"""Joules per count: both kinds count microjoules (kernel documentation, power/powercap and hwmon/sysfs-interface)."""
 
 HWMON_RANGE = 2.0**64
-"""Counters of hwmon are 64 bits wide."""
+"""Range of hwmon's counters, which are 64 bits wide."""
 
 OF_CORES = ("amd_energy",)
-"""Drivers whose counters are of what RAPL's packages count, too."""
+"""Drivers whose counters count the same energy as RAPL's packages."""
 
 
 @dataclass(frozen=True)
 class EnergyCounters:
-    """Files that count microjoules, with where each wraps around.
+    """Files that count microjoules, each with the count at which it wraps around.
 
-    RAPL's packages, with the memory where that is counted apart, and hwmon's of other devices, such as GPUs.
+    They are RAPL's packages, with the memory where that is counted apart, and hwmon's of other devices, such as GPUs.
     """
 
     ranges: Mapping[Path, float]
 
     @staticmethod
     def find(root: Path | None = None) -> EnergyCounters:
-        """The counters of this machine. Raises DeviceError where there are none, or they cannot be read."""
+        """Find the counters of this machine. Raises DeviceError where there are none, or they cannot be read."""
         top = root or Path(os.environ.get(ROOT, SYS))
-        found = _powercap(top)
-        found |= _hwmon(top, is_beside=bool(found))
-        if not found:
+        ranges = _powercap(top)
+        ranges |= _hwmon(top, is_beside=bool(ranges))
+        if not ranges:
             raise DeviceError(
                 f"this machine has no energy counters: neither {top / 'class/powercap'} nor {top / 'class/hwmon'} has "
                 "any, as in virtual machines and containers; measure energy on the machine itself"
             )
-        for path in found:
+        for path in ranges:
             if not os.access(path, os.R_OK):
                 raise DeviceError(f"{path} counts energy and cannot be read: run 'sudo chmod a+r {path}', or as root")
-        return EnergyCounters(found)
+        return EnergyCounters(ranges)
 
     def counts(self) -> dict[Path, float]:
-        """What the counters show. Raises DeviceError where one cannot be read."""
+        """Read the counters, in microjoules. Raises DeviceError where one cannot be read."""
         try:
             return {path: float(path.read_text()) for path in self.ranges}
         except (OSError, ValueError) as error:
             raise DeviceError(f"an energy counter cannot be read: {error}") from error
 
     def joules_since(self, before: Mapping[Path, float]) -> float:
-        """Joules since ``before``, in which no counter has wrapped around more than once."""
+        """Return the joules since ``before``, if no counter has wrapped around more than once since."""
         now = self.counts()
         return J_PER_COUNT * sum((now[path] - before[path]) % ends for path, ends in self.ranges.items())
 
 
 def _powercap(top: Path) -> dict[Path, float]:
-    """Packages, and the memory beside them; cores and graphics are parts of packages, and psys holds all of these."""
-    found = {}
+    """Find packages and the memory beside them; cores and graphics are parts of packages, and psys contains all."""
+    ranges = {}
     for zone in sorted((top / "class" / "powercap").glob("intel-rapl:*")):
         name = _text(zone / "name")
         if (name.startswith("package") or name == "dram") and (zone / "energy_uj").exists():
-            found[zone / "energy_uj"] = float(_text(zone / "max_energy_range_uj") or HWMON_RANGE) + 1.0
-    return found
+            ranges[zone / "energy_uj"] = float(_text(zone / "max_energy_range_uj") or HWMON_RANGE) + 1.0
+    return ranges
 
 
 def _hwmon(top: Path, *, is_beside: bool) -> dict[Path, float]:
-    """The first counter of each device: the others are of its parts. Those of packages only without powercap's."""
-    found: dict[Path, float] = {}
+    """Find the first counter of each device (others count its parts); those of packages only if powercap has none."""
+    ranges: dict[Path, float] = {}
     for chip in sorted((top / "class" / "hwmon").glob("hwmon*")):
         counters = sorted(chip.glob("energy*_input"))
         if counters and not (is_beside and _text(chip / "name") in OF_CORES):
             sockets = [p for p in counters if "socket" in _text(p.with_name(p.name.replace("input", "label"))).lower()]
-            found |= dict.fromkeys(sockets or counters[:1], HWMON_RANGE)
-    return found
+            ranges |= dict.fromkeys(sockets or counters[:1], HWMON_RANGE)
+    return ranges
 
 
 def _text(path: Path) -> str:

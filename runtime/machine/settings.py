@@ -1,4 +1,4 @@
-"""Settings of a device that are worth trying on a model, by what its plugin says that it supports.
+"""Settings of a device that are worth trying on a model, according to what its plugin supports.
 
 A setting is a few of OpenVINO's properties with their values as text. Settings come in stages: of each stage the best
 is kept, and the next stage is tried on top of it.
@@ -26,19 +26,19 @@ HINT = "PERFORMANCE_HINT"
 REQUESTS = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
 
 TOLD = (HINT, PRECISION, THREADS, STREAMS, PINNING, HYPER_THREADING, CORE_TYPE, CACHE, GROUP, REQUESTS)
-"""What a compiled model is asked about its settings."""
+"""Properties that a compiled model is asked for."""
 
 OF_NUMBERS = {PRECISION, CACHE, GROUP}
-"""Properties that change what is computed; the others change only how."""
+"""Properties that change the computed numbers; other properties change only how they are computed."""
 
 PRECISIONS = {"FP16": "f16", "BF16": "bf16"}
-"""Names of precisions below single as devices list their capabilities, and as INFERENCE_PRECISION_HINT takes them."""
+"""Names of precisions below single in a device's capabilities, and in INFERENCE_PRECISION_HINT."""
 
 HELD = {"f32": ("f16", "bf16", "u8", "i8", "u4", "i4"), "f16": ("u8", "i8", "u4", "i4")}
-"""Precisions whose values another one holds all of: taking it raises the precision."""
+"""Precisions that each precision contains: to replace one of them by it raises the precision."""
 
 LARGER_GROUPS = (64, 128)
-"""Values that share a scale where numbers are quantised while the model runs, beside the plugin's own 32."""
+"""Numbers of values that share a scale in dynamic quantisation, beside the plugin's default 32."""
 
 QUEUES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("GPU_QUEUE_THROTTLE", ("LOW", "HIGH")),
@@ -46,14 +46,14 @@ QUEUES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("MODEL_PRIORITY", ("HIGH",)),
     ("NPU_TURBO", ("YES",)),
 )
-"""Properties of GPUs and NPUs that say how work is queued, and values beside the default."""
+"""Properties of GPUs and NPUs that control queueing, and values beside the default."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a plugin lets one set, what the device can compute in, and what it takes by default for a model.
+    """What a plugin lets one set, in which precisions the device can compute, and its defaults for a model.
 
-    ``default`` are values by property, as a compiled model tells them, and ``streams`` the most that there may be.
+    ``default`` are values by property, as a compiled model reports them, and ``streams`` the most that there may be.
     """
 
     settable: frozenset[str]
@@ -63,7 +63,7 @@ class Offer:
 
     @staticmethod
     def of(core: Any, name: str, compiled: Any) -> Offer:
-        """That of a device, by OpenVINO's name, and of a model that was compiled for it under default settings."""
+        """Read the offer of a device, by OpenVINO's name, for a model compiled for it under default settings."""
         supported = core.get_property(name, "SUPPORTED_PROPERTIES")
         told = compiled.get_property("SUPPORTED_PROPERTIES")
         streams = core.get_property(name, "RANGE_FOR_STREAMS")[1] if "RANGE_FOR_STREAMS" in supported else 1
@@ -77,11 +77,11 @@ class Offer:
 
 @dataclass(frozen=True)
 class Purpose:
-    """What settings are for.
+    """The purpose of settings.
 
-    ``is_steady`` is for throughput; ``lowers`` allows less precision than the plugin takes by default; the model may
+    ``is_steady`` is for throughput; ``lowers`` allows less precision than the plugin's default; the model may
     keep state in a cache and have compressed weights; ``is_part`` is for a share of a device, whose threads are given.
-    Streams are for a device that runs whole models: parts of one run one at a time, on all threads.
+    ``has_streams`` is for a device that runs whole models: parts of a model run one at a time, on all threads.
     """
 
     is_steady: bool = False
@@ -94,7 +94,7 @@ class Purpose:
 
 @dataclass(frozen=True)
 class Processors:
-    """Logical processors and physical cores that there are; ``is_hybrid`` where cores are of two kinds."""
+    """Numbers of logical processors and physical cores; ``is_hybrid`` if there are two kinds of cores."""
 
     logical: int
     physical: int
@@ -102,7 +102,7 @@ class Processors:
 
 
 def as_text(value: Any) -> str:
-    """The value of a property as OpenVINO reads it from text."""
+    """Return the value of a property in the text form that OpenVINO reads."""
     if isinstance(value, ov.Type):
         return str(value.get_type_name())
     if isinstance(value, bool):
@@ -111,23 +111,23 @@ def as_text(value: Any) -> str:
 
 
 def raises(setting: Mapping[str, str], default: Mapping[str, str]) -> bool:
-    """Whether every property of a setting that changes what is computed makes that more precise."""
+    """Return whether every property of a setting that changes the computed numbers makes them more precise."""
     for key in OF_NUMBERS & setting.keys():
-        own = default.get(key, "")
+        default_value = default.get(key, "")
         if key == GROUP:
-            if own == "0" or setting[key] != "0":
+            if default_value == "0" or setting[key] != "0":
                 return False
-        elif own not in HELD.get(setting[key], ()):
+        elif default_value not in HELD.get(setting[key], ()):
             return False
     return True
 
 
 def stages(spec: DeviceSpec, offer: Offer, purpose: Purpose, processors: Processors) -> tuple[tuple[Setting, ...], ...]:
-    """Settings to try, stage by stage, the most promising first; what the user has set for the device stays.
+    """Return the settings to try, stage by stage, the most promising first; properties that the user has set stay.
 
     Settings with less precision than the default are left out unless the purpose allows them.
     """
-    found = []
+    chosen = []
     for stage in _all_stages(offer, purpose, processors):
         kept = tuple(
             setting
@@ -138,8 +138,8 @@ def stages(spec: DeviceSpec, offer: Offer, purpose: Purpose, processors: Process
             and (purpose.lowers or raises(setting, offer.default))
         )
         if kept:
-            found.append(kept)
-    return tuple(found)
+            chosen.append(kept)
+    return tuple(chosen)
 
 
 def _all_stages(offer: Offer, purpose: Purpose, processors: Processors) -> Iterator[Sequence[Setting]]:
@@ -160,30 +160,30 @@ def _all_stages(offer: Offer, purpose: Purpose, processors: Processors) -> Itera
         yield [{PINNING: "NO" if offer.default.get(PINNING) == "YES" else "YES"}]
     for key, values in () if purpose.is_part else QUEUES:
         yield [{key: value} for value in values]
-    if not is_cpu:  # where compiling for another precision takes long
+    if not is_cpu:  # compiling for another precision takes long there
         yield precisions
 
 
 def _threads(offer: Offer, purpose: Purpose, processors: Processors) -> list[Setting]:
-    """Fewer threads, all of them, and cores of one kind."""
+    """Return settings with cores of one kind, all threads, and fewer threads."""
     own = int(offer.default.get(THREADS, processors.physical))
-    found: list[Setting] = []
+    settings: list[Setting] = []
     if processors.is_hybrid:
-        found += [{CORE_TYPE: "PCORE_ONLY"}, {CORE_TYPE: "ANY_CORE"}]
+        settings += [{CORE_TYPE: "PCORE_ONLY"}, {CORE_TYPE: "ANY_CORE"}]
     if processors.logical > processors.physical:
-        found += [{HYPER_THREADING: "YES", THREADS: str(processors.logical)}]
-        found += [{HYPER_THREADING: "NO", THREADS: str(processors.physical)}]
+        settings += [{HYPER_THREADING: "YES", THREADS: str(processors.logical)}]
+        settings += [{HYPER_THREADING: "NO", THREADS: str(processors.physical)}]
     fewer = [{THREADS: str(num)} for num in _halves_of(own)]
-    return found + (fewer[:1] if purpose.is_steady else fewer)
+    return settings + (fewer[:1] if purpose.is_steady else fewer)
 
 
 def _halves_of(number: int) -> list[int]:
-    """Half of a number, half of that and so on, down to 1."""
-    found = []
+    """Return half of a number, half of that and so on, down to 1."""
+    halves = []
     while number > 1:
         number //= 2
-        found.append(number)
-    return found
+        halves.append(number)
+    return halves
 
 
 FLAGS = {
@@ -192,7 +192,7 @@ FLAGS = {
     STREAMS: "-nstreams",
     PINNING: "-pin",
 }
-"""Options of benchmark_app for properties."""
+"""Option of benchmark_app for each property that has one."""
 
 _NAMES = {
     PRECISION: "in {}",
@@ -215,7 +215,7 @@ _TOGETHER = {
 
 
 def in_words(setting: Mapping[str, str], default: Mapping[str, str]) -> str:
-    """A setting in words, with what the plugin takes by default where that is a number or a type."""
+    """Return a setting in words, with the plugin's default where that is a number or a type."""
     words = []
     for key, value in setting.items():
         own = default.get(key, "")
@@ -225,15 +225,15 @@ def in_words(setting: Mapping[str, str], default: Mapping[str, str]) -> str:
 
 
 def in_benchmark_app(device: str, setting: Mapping[str, str], requests: int | None = None) -> str:
-    """The command of OpenVINO's benchmark_app that sets the same; what it has no option for goes into a file.
+    """Return the benchmark_app command with the same setting; properties without an option go into a file.
 
-    So many ``requests`` are in flight, where that is not None.
+    ``requests`` is the number of requests in flight, if given.
     """
     in_flight = "" if requests is None else f" -nireq {requests}"
     others = {key: value for key, value in setting.items() if key != HINT}
     if others.keys() <= FLAGS.keys():
         flags = "".join(f" {FLAGS[key]} {value}" for key, value in others.items())
-        is_fine = bool(others.keys() - {PRECISION})  # which it takes without a hint alone
+        is_fine = bool(others.keys() - {PRECISION})  # for a precision alone it takes a hint
         hint = "none" if is_fine else setting.get(HINT, "latency").lower()
         return f"benchmark_app -d {device} -hint {hint}{flags}{in_flight}"
     file = json.dumps({device: dict(setting)})

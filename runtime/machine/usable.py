@@ -1,4 +1,4 @@
-"""What this process may use of the machine: processors and memory, within the limits of its control groups."""
+"""The processors and memory that this process may use, within the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -19,40 +19,41 @@ CONTROL_GROUPS = SYS / "fs" / "cgroup"
 OWN_GROUPS = PROC / "self" / "cgroup"
 
 BUSY = 0.25
-"""The share of the processors from which on what other programs take falsifies measurements."""
+"""Share of the processors from which on other programs' use falsifies measurements."""
 TICKS_S = 0.5
 
 
 def own_groups_of(controller: str, own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> list[Path]:
-    """The folders of this process's group and of the groups around it, of version 2 and of a version 1 controller.
+    """Return the folders of this process's control group and of the groups around it, for versions 1 and 2.
 
-    Some may not exist: a container may see only the root. Empty where there are no control groups.
+    Version 1 has a folder per controller. Some folders may not exist: a container may see only the root. Empty without
+    control groups.
     """
     try:
         memberships = own_groups.read_text().splitlines()
     except OSError:
         return []
-    found = []
+    folders = []
     for line in memberships:
         _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
             folder, relative = mount / controllers, Path(path.lstrip("/"))
-            found += [folder / relative, *(folder / above for above in relative.parents)]
-    return found
+            folders += [folder / relative, *(folder / above for above in relative.parents)]
+    return folders
 
 
 def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> int:
-    """How many processors this process may keep busy, at least 1.
+    """Return the number of processors that this process may keep busy, at least 1.
 
     The smaller of its affinity and of the quotas (``cpu.max`` of version 2, ``cpu.cfs_quota_us`` of version 1; Linux,
     Documentation/scheduler/sched-bwc) of its control group and the groups around it, rounded down.
     """
-    found = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
-    return max(1, int(min([len(own_cpus()), *(quota for quota in found if quota is not None)])))
+    quotas = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
+    return max(1, int(min([len(own_cpus()), *(quota for quota in quotas if quota is not None)])))
 
 
 class Seconds(NamedTuple):
-    """Of all processors that this process may use: that passed, that they worked, and that they worked for us."""
+    """Processor seconds of all processors that this process may use: passed, worked, and worked for this process."""
 
     passed: float
     worked: float
@@ -60,16 +61,16 @@ class Seconds(NamedTuple):
 
     @staticmethod
     def now() -> Seconds:
-        """Since some time in the past; processes that this one has started, and theirs, are ours."""
+        """Read the seconds since some time in the past; descendants of this process count as its own."""
         cpus = own_cpus()
         times = [each for cpu, each in enumerate(psutil.cpu_times(percpu=True)) if cpu in cpus]
-        not_worked = "idle", "iowait", "guest", "guest_nice"  # guests' times are in others, too
+        not_worked = "idle", "iowait", "guest", "guest_nice"  # guests' times are part of others
         idle = sum(getattr(each, name, 0.0) for each in times for name in not_worked)
         me = psutil.Process()
         own = 0.0
         for process in (me, *me.children(recursive=True)):
             with suppress(psutil.Error):  # it has ended
-                own += sum(process.cpu_times()[:4])  # of those that it waited for, too
+                own += sum(process.cpu_times()[:4])  # with those of children that it waited for
         return Seconds(time.monotonic() * len(times), sum(map(sum, times)) - idle, own)
 
 
@@ -81,13 +82,13 @@ class OtherPrograms:
         self._begun = seconds()
 
     def share(self) -> float:
-        """Between 0 and 1; 0 where hardly any time has passed, since the system counts in ticks."""
+        """Return the share, between 0 and 1; 0 if hardly any time has passed, since the system counts in ticks."""
         passed, worked, own = (now - begun for now, begun in zip(self._seconds(), self._begun, strict=True))
         return min(max((worked - own) / passed, 0.0), 1.0) if passed > TICKS_S else 0.0
 
 
 def in_parts(run: Callable[[slice], None], count: int, num_parts: int) -> None:
-    """Have ``run`` do 0 to ``count``, at most so many consecutive parts of it side by side on threads."""
+    """Call ``run`` for at most ``num_parts`` consecutive parts of 0 to ``count``, side by side on threads."""
     num_parts = max(1, num_parts)
     bounds = np.linspace(0, count, num_parts + 1).astype(int).tolist()
     parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
@@ -99,7 +100,7 @@ def in_parts(run: Callable[[slice], None], count: int, num_parts: int) -> None:
 
 
 def _quota(group: Path) -> float | None:
-    """The processors that one group allows; None where it has no limit or does not exist."""
+    """Return the number of processors that one group allows; None where it has no limit or does not exist."""
     try:
         if (group / "cpu.max").is_file():
             quota_us, period_us = (group / "cpu.max").read_text().split()
@@ -112,20 +113,20 @@ def _quota(group: Path) -> float | None:
 
 
 FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Limit and use of a control group, of version 2 and of version 1."""
+"""Files with the limit and use of memory of a control group, of version 2 and of version 1."""
 
 
 def usable_memory_bytes(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> float:
-    """The least of what the machine has available and what the control group and the groups around it leave.
+    """Return the smaller of the machine's available memory and of what the control groups around this process leave.
 
     File pages that a group could drop do not count as used.
     """
-    found = [_left_bytes(group) for group in own_groups_of("memory", own_groups, mount)]
-    return max(0.0, min([float(psutil.virtual_memory().available), *(left for left in found if left is not None)]))
+    left_bytes = [_left_bytes(group) for group in own_groups_of("memory", own_groups, mount)]
+    return max(0.0, min([float(psutil.virtual_memory().available), *(left for left in left_bytes if left is not None)]))
 
 
 def _left_bytes(group: Path) -> float | None:
-    """What one group leaves; None where it has no limit or does not exist."""
+    """Return the bytes that one group leaves; None where it has no limit or does not exist."""
     for limit, used in FILES:
         try:
             if (group / limit).read_text().strip() == "max":

@@ -1,4 +1,4 @@
-"""What is kept in the user's cache folder: profiles, and what plugins have compiled; nothing is done twice here."""
+"""Caches in the user's cache folder: of profiles, and of models that plugins have compiled."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from hsdag.ir.files import cache_folder, write_atomically
 from hsdag.runtime.machine.usable import usable_cpus
 
 SCHEMA = 5
-"""Part of every key: raise it when the measurements or their meaning change."""
+"""Part of every key; raise it when the measurements or their meaning change."""
 
 
 class ProfileCache:
-    """JSON documents by a key that names all that they depend on. A folder of None keeps nothing.
+    """A cache of JSON documents, each under a key of all that it depends on; without a folder it keeps nothing.
 
-    A damaged entry counts as none, and a folder that cannot be written to costs the entry only: what is in a
-    cache can be measured again.
+    A damaged entry counts as missing, and failures to write are ignored: what is in a cache can be measured again.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -34,11 +33,11 @@ class ProfileCache:
 
     @staticmethod
     def default() -> ProfileCache:
-        """The one of this user."""
+        """Return the cache of this user."""
         return ProfileCache(cache_folder() / "profiles")
 
     def get(self, key: Mapping[str, Any], effort_s: float = 0.0) -> dict[str, Any] | None:
-        """The document under a key, if there is a sound one that at least ``effort_s`` seconds were spent on."""
+        """Return the document under a key, if it is sound and its measurements took ``effort_s`` seconds or more."""
         try:
             stored = json.loads(self._path(key).read_text(encoding="utf-8"))
             return dict(stored["value"]) if stored["key"] == _full(key) and stored["effort_s"] >= effort_s else None
@@ -46,19 +45,19 @@ class ProfileCache:
             return None
 
     def put(self, key: Mapping[str, Any], value: Mapping[str, Any], effort_s: float = 0.0) -> None:
-        """Keep a document under a key, with the seconds that were allowed for each of its measurements."""
+        """Store a document under a key, with the seconds that each of its measurements was allowed to take."""
         path = self._path(key)
         with contextlib.suppress(OSError, OutputError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps({"key": _full(key), "effort_s": effort_s, "value": value}).encode())
 
     def drop(self, key: Mapping[str, Any]) -> None:
-        """Forget what is under a key."""
+        """Delete the document under a key."""
         with contextlib.suppress(OSError):
             self._path(key).unlink()
 
     def _path(self, key: Mapping[str, Any]) -> Path:
-        """Below a file, where nothing can be kept, without a folder."""
+        """Return the file of a key; without a folder, a path below a file, where nothing can be stored."""
         digest = hashlib.sha256(json.dumps(_full(key), sort_keys=True).encode()).hexdigest()
         return (self.folder or Path(os.devnull)) / f"{digest[:32]}.json"
 
@@ -70,7 +69,7 @@ def _full(key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(spec: DeviceSpec) -> dict[str, Any]:
-    """What a device's figures depend on: the hardware by its full name, the properties, and torch where it is torch's.
+    """Return what a device's figures depend on: its hardware by full name, its properties, and torch if it is torch's.
 
     Torch's devices are "cpu" and "cuda:0"; OpenVINO writes its own in capitals.
     """
@@ -86,14 +85,14 @@ def identity(spec: DeviceSpec) -> dict[str, Any]:
 
 
 MOST_BYTES = 4 << 30
-"""What compiled models may take; the ones that were not used for longest are deleted first."""
+"""Most bytes of compiled models on disk; beyond it those that were unused for longest are deleted."""
 
 
 class CompiledModels:
-    """OpenVINO's own cache (CACHE_DIR) in a ``folder``, by default the user's, for those devices that can have one.
+    """OpenVINO's own cache (CACHE_DIR) in a ``folder``, by default the user's, for devices that support it.
 
-    A device with a CACHE_DIR of its own keeps that. What a killed process has written half is compiled again: OpenVINO
-    sees that it is not whole.
+    A device with its own CACHE_DIR keeps that. A file that a killed process has left incomplete is compiled again, as
+    OpenVINO detects it.
     """
 
     def __init__(self, core: Any, specs: Sequence[DeviceSpec], folder: Path | None = None) -> None:
@@ -103,7 +102,7 @@ class CompiledModels:
             if self._devices:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._make_room()
-        except OSError:  # nobody may write there: nothing is kept
+        except OSError:  # nobody may write there: nothing is cached
             self._devices = []
         for name in self._devices:
             core.set_property(name, {"CACHE_DIR": str(self._folder)})
@@ -112,14 +111,14 @@ class CompiledModels:
         """Delete the oldest files beyond MOST_BYTES. Raises OSError where nobody may write."""
         with tempfile.TemporaryFile(dir=self._folder):
             files = [(path.stat(), path) for path in self._folder.iterdir()]
-        left_bytes = sum(found.st_size for found, _ in files)
-        for found, path in sorted(files, key=lambda file: max(file[0].st_atime, file[0].st_mtime)):
+        left_bytes = sum(status.st_size for status, _ in files)
+        for status, path in sorted(files, key=lambda file: max(file[0].st_atime, file[0].st_mtime)):
             if left_bytes > MOST_BYTES:
                 path.unlink(missing_ok=True)
-                left_bytes -= found.st_size
+                left_bytes -= status.st_size
 
     def properties(self, target: str) -> dict[str, str]:
-        """What ``compile_model`` needs beside a target: HETERO does not keep parts of a model, but the whole."""
+        """Return properties for ``compile_model`` with a target: HETERO caches the whole model, not its parts."""
         names = target.removeprefix("HETERO:").split(",") if target.startswith("HETERO:") else []
         return {"CACHE_DIR": str(self._folder)} if set(names) & set(self._devices) else {}
 

@@ -1,4 +1,4 @@
-"""What a model computes on a device, or by other means than compiling it whole, and how far outputs are apart.
+"""Outputs of models on a device or op by op, and distances between outputs.
 
 Legend: N ops of the model, I inputs, R results.
 """
@@ -24,11 +24,11 @@ from hsdag.runtime.measuring.inferences import Course, CourseRunner
 from hsdag.runtime.measuring.messages import Distance
 
 CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-"""What outputs of devices are compared with."""
+"""Device with whose outputs those of other devices are compared."""
 
 
 def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course]) -> list[NDArray[Any]]:
-    """Outputs of all inferences of courses on a device, which is loaded for that alone."""
+    """Return the outputs of all inferences of courses on a device, which is loaded for this call alone."""
     request = make_core((spec,)).compile_model(model, spec.openvino_name).create_infer_request()
     return CourseRunner(request, courses, stateful=bool(model.get_variables())).outputs(len(model.outputs))
 
@@ -36,7 +36,7 @@ def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course]) -> 
 def op_alone(
     model: ov.Model, name: str, device: DeviceSpec, courses: Sequence[Course]
 ) -> tuple[ov.Model, tuple[Course, ...]]:
-    """Op ``name`` as a model of its own, and its inputs as a device computes them in the first inference."""
+    """Return op ``name`` as a model of its own, and its inputs as a device computes them in the first inference."""
     read = inputs_of(model, name)
     arrays = outputs_on(device, up_to(model, read), courses) if read else []
     ports = {(source, k): port for source in read for k, port in enumerate(_node(model, source).outputs())}
@@ -49,16 +49,16 @@ def op_alone(
 
 
 def halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
-    """The first half of a tensor along every axis that is dynamic, as far as its bounds allow."""
+    """Return the first half of a tensor along every dynamic axis, as far as its bounds allow."""
     axes = zip(port.get_partial_shape(), tensor.shape, strict=True)
     kept = tuple(slice(size if axis.is_static else max(axis.min_length, (size + 1) // 2)) for axis, size in axes)
     return tensor_of(tensor.element_type, array_of(tensor)[kept])
 
 
 def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:
-    """A clone of a model whose results are all outputs of the ops ``names`` alone; inputs and state are the model's.
+    """Return a clone of a model whose results are the outputs of the ops ``names`` alone; inputs and state stay.
 
-    Ops bear unique names. Raises ModelError for a name that the model does not have.
+    Ops have unique names. Raises ModelError for a name that the model does not have.
     """
     excerpt = model.clone()
     ports = [port for name in names for port in _node(excerpt, name).outputs()]
@@ -69,7 +69,7 @@ def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:
 
 
 def inputs_of(model: ov.Model, name: str) -> tuple[str, ...]:
-    """The ops that op ``name`` reads and that depend on the model's inputs or state, each once."""
+    """Return the ops that op ``name`` reads and that depend on the model's inputs or state, each once."""
     depend: set[ov.Node] = set()
     for node in model.get_ordered_ops():
         if node.get_type_name() in ("Parameter", "ReadValue") or depend.intersection(_sources(node)):
@@ -89,11 +89,11 @@ def _node(model: ov.Model, name: str) -> Any:
 
 
 def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> Distance:
-    """Distance of outputs, the largest over all of them (Table 4 of the HSDAG paper uses the same figures).
+    """Return the distance of outputs, the largest over all of them (Table 4 of the HSDAG paper uses the same figures).
 
     ``max_relative`` is the largest difference over the largest finite magnitude expected. Values that are not
-    finite must be the same on both sides; where they are not, ``max_relative`` is None and so are the figures
-    that cannot be told. Strings must be the same too. Raises ExecutionError where shapes differ.
+    finite must be the same on both sides; where they are not, ``max_relative`` is None, as are the figures
+    that are not defined. Strings must be the same too. Raises ExecutionError where shapes differ.
     """
     worst: dict[str, Any] = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
     for number, (left, right) in enumerate(zip(found, expected, strict=True)):
@@ -126,7 +126,7 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
 
 
 LARGE_PRODUCT = 10**7
-"""Multiplications from which a matrix product is compiled: OpenVINO's own evaluation of it is a plain loop."""
+"""Multiplications beyond which a matrix product is compiled: OpenVINO's own evaluation of it is a plain loop."""
 
 Arrays = list[NDArray[Any]]
 
@@ -138,17 +138,17 @@ def op_by_op(
     limit_s: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Arrays:
-    """Outputs [R] of a model for each of ``inferences``, inputs [I], every op computed by itself in its own precision.
+    """Compute outputs [R] of a model for each of ``inferences``, inputs [I], every op by itself in its own precision.
 
     OpenVINO evaluates an op where it has code for that; others are compiled alone for the CPU in single precision. No
     op is fused with another, and constants are read as they stand. The first inference finds an empty state. Raises
     RuntimeError where an op runs neither way, or after ``limit_s`` seconds.
     """
     state: dict[str, ov.Tensor] = {}
-    found = list[NDArray[Any]]()
+    arrays = list[NDArray[Any]]()
     end_s = clock() + limit_s
     for inputs in inferences:
-        excerpt = model.clone()  # compiled alone, an op forgets that its shape is dynamic
+        excerpt = model.clone()  # an op compiled alone forgets that its shape is dynamic
         nodes = excerpt.get_ordered_ops()
         reads = [[_key(source) for source in node.input_values()] for node in nodes]
         values = {(node, 0): tensor for node, tensor in zip(excerpt.get_parameters(), inputs, strict=True)}
@@ -170,8 +170,8 @@ def op_by_op(
                     if not readers[key]:
                         values.pop(key, None)
         state = left
-        found += [array_of(values[_key(result.input_value(0))]) for result in excerpt.get_results()]
-    return found
+        arrays += [array_of(values[_key(result.input_value(0))]) for result in excerpt.get_results()]
+    return arrays
 
 
 def _key(output: Any) -> tuple[ov.Node, int]:
@@ -201,18 +201,18 @@ def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[o
 
 
 def _alone_with(node: ov.Node, tensors: Mapping[int, ov.Tensor]) -> tuple[ov.Model, list[ov.Tensor]]:
-    """An op that reads ``tensors``, by input port, as a model, and the tensors of that one's inputs.
+    """Return an op that reads ``tensors``, by input port, as a model, and the tensors of the model's inputs.
 
-    Real numbers become inputs, others constants, for plugins may have to know a shape or an axis.
+    Real numbers become inputs, others constants, as plugins may have to know a shape or an axis.
     """
-    given = {k: tensor for k, tensor in tensors.items() if tensor.element_type.is_real()}
-    return alone(node, {**tensors, **{k: ov.PartialShape(list(x.shape)) for k, x in given.items()}}), [*given.values()]
+    real = {k: tensor for k, tensor in tensors.items() if tensor.element_type.is_real()}
+    return alone(node, {**tensors, **{k: ov.PartialShape(list(x.shape)) for k, x in real.items()}}), [*real.values()]
 
 
 def alone(node: ov.Node, reads: Mapping[int, ov.Tensor | ov.PartialShape]) -> ov.Model:
-    """A copy of an op as a model. By input port, it reads a constant where ``reads`` has a tensor, or a model's input.
+    """Return a copy of an op as a model.
 
-    Ports that ``reads`` lacks keep what they read.
+    By input port, it reads a constant where ``reads`` has a tensor, an input where it has a shape, else what it read.
     """
     sources = node.input_values()
     parameters = []

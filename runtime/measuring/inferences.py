@@ -1,4 +1,4 @@
-"""Inferences: a request, the inferences that it runs, and their inputs: those of scenarios, or one of fixed shapes.
+"""Requests with the inferences that they run, and inputs for these: of scenarios, or of the model's fixed shapes.
 
 Legend: I inputs of the model, S scenarios.
 """
@@ -29,9 +29,9 @@ Tensors = tuple[ov.Tensor, ...]
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """Inferences one after another from an empty state, each as tensors [I]; the last one is timed.
+    """A sequence of inferences from an empty state, each as tensors [I]; the last one is timed.
 
-    ``share`` is the weight of its time, and those of all courses add up to 1.
+    ``share`` is the weight of its time; those of all courses add up to 1.
     """
 
     inferences: tuple[Tensors, ...]
@@ -46,11 +46,11 @@ class CourseRunner:
         self.courses = tuple(courses)
         self._stateful = stateful
         self._bound: Tensors = ()
-        self.first_s = 0.0  # seconds of the first inference, once there was one
+        self.first_s = 0.0  # seconds of the first inference, 0 before it
         self._bind(courses[0].inferences[0])
 
     def seconds(self, course: Course) -> float:
-        """Run a course; seconds of its last inference."""
+        """Run a course; return the seconds of its last inference."""
         self._reset()
         for tensors in course.inferences[:-1]:
             self._bind(tensors)
@@ -61,12 +61,12 @@ class CourseRunner:
         return time.perf_counter() - begin
 
     def weighted_s(self) -> float:
-        """Run every course; the weighted mean of their seconds."""
+        """Run every course; return the weighted mean of their seconds."""
         return sum(course.share * self.seconds(course) for course in self.courses)
 
     def outputs(self, num: int) -> list[np.ndarray[Any, Any]]:
-        """Run every course; the ``num`` outputs of all its inferences. Raises RuntimeError where one fails."""
-        found: list[np.ndarray[Any, Any]] = []
+        """Run every course; return the ``num`` outputs of all its inferences. Raises RuntimeError where one fails."""
+        arrays: list[np.ndarray[Any, Any]] = []
         for course in self.courses:
             self._reset()
             for tensors in course.inferences:
@@ -74,11 +74,11 @@ class CourseRunner:
                 begin = time.perf_counter()
                 infer_checked(self.request)
                 self.first_s = self.first_s or time.perf_counter() - begin
-                found.extend(array_of(self.request.get_output_tensor(k)) for k in range(num))
-        return found
+                arrays.extend(array_of(self.request.get_output_tensor(k)) for k in range(num))
+        return arrays
 
     def stream(self, course: Course) -> Any:
-        """What runs a course over and over, started and waited for as a request is."""
+        """Return an object that runs a course again and again, started and waited for like a request."""
         if len(course.inferences) == 1 and not self._stateful:
             self._bind(course.inferences[0])
             return self.request
@@ -90,13 +90,13 @@ class CourseRunner:
 
     def _bind(self, tensors: Tensors) -> None:
         if tensors is not self._bound:
-            for k, tensor in enumerate(tensors):  # by number: names may be missing, or mean several
+            for k, tensor in enumerate(tensors):  # by number: names may be missing or ambiguous
                 self.request.set_input_tensor(k, tensor)
             self._bound = tensors
 
 
 class _Stream:
-    """A course, run in a thread of its own."""
+    """A course that runs in a thread of its own, with the methods of a request."""
 
     def __init__(self, runner: CourseRunner, course: Course) -> None:
         self._runner = runner
@@ -109,17 +109,17 @@ class _Stream:
         self._running = self._thread.submit(self._runner.seconds, self._course)
 
     def infer(self, **_: object) -> None:
-        """Run the course in the calling thread, whatever an ``ov.InferRequest`` would be asked for besides."""
+        """Run the course in the calling thread, ignoring options of ``ov.InferRequest.infer``."""
         self._runner.seconds(self._course)
 
     def wait(self) -> None:
-        """Wait for its end. Raises what the inferences raised."""
+        """Wait for the end. Raises what the inferences raised."""
         if self._running is not None:
             self._running.result()
 
 
 def make_courses(model: ov.Model, scenarios: Sequence[Scenario], seed: int, source: Path | None) -> tuple[Course, ...]:
-    """The inferences of scenarios, which have all inputs of the model; without scenarios one with its fixed shapes.
+    """Return courses for scenarios, which have all inputs of the model; without scenarios, one with its fixed shapes.
 
     Raises HsdagError as ``make_inputs`` does.
     """
@@ -143,12 +143,12 @@ def make_inputs(
     shapes: Shapes | None = None,
     before: Mapping[str, int] | None = None,
 ) -> list[ov.Tensor]:
-    """One tensor per model input, in order.
+    """Return one tensor per model input, in order.
 
-    From the arrays of an .npz file named like the inputs; else random: floats are standard normal, integers, booleans
-    and strings 0 or 1, which every embedding table admits. Of language models, ``attention_mask`` is 1, and
-    ``position_ids`` and ``beam_idx`` count: from the number of positions ``before``, by input, and from 0. ``shapes``
-    are those of inputs of dynamic shapes. Raises HsdagError when the file does not fit.
+    Values come from the arrays of an .npz file, named like the inputs, or are random: floats are standard normal;
+    integers, booleans and strings are 0 or 1, which every embedding table admits. For language models
+    ``attention_mask`` is 1, and ``position_ids`` and ``beam_idx`` count up from ``before`` (positions so far, by input)
+    and from 0. ``shapes`` are those of inputs of dynamic shapes. Raises HsdagError when the file does not fit.
     """
     rng = np.random.default_rng(seed)
     arrays = InputArrays(source) if source else None
@@ -169,12 +169,12 @@ def make_inputs(
 
 
 def _random(rng: np.random.Generator, name: str, kind: ov.Type, shape: tuple[int, ...], before: int) -> NDArray[Any]:
-    """Values of an input, as ``make_inputs`` says."""
+    """Return random values of an input, as ``make_inputs`` describes."""
     if kind == ov.Type.string:
         return rng.integers(0, 2, shape).astype(str)
     if not kind.is_dynamic() and numpy_type(kind).kind == "f":
         values = rng.standard_normal(shape).astype(np.float32)
-        return np.abs(values) if kind == ov.Type.f8e8m0 else values  # which has no sign
+        return np.abs(values) if kind == ov.Type.f8e8m0 else values  # this type has no sign
     if name.endswith("attention_mask"):
         return np.ones(shape, np.int64)
     if name.endswith(("position_ids", "beam_idx")) and shape:
@@ -184,19 +184,19 @@ def _random(rng: np.random.Generator, name: str, kind: ov.Type, shape: tuple[int
 
 
 REQUESTS_IN_FLIGHT = 4
-"""So many at least, where nobody says how many."""
+"""Least number of requests in flight by default."""
 
 
 def requests_in_flight(asked_for: int, num_devices: int = 1) -> int:
-    """How many are in flight where a compiled model asks for some; a device of one stream is busy with two."""
+    """Return how many requests to keep in flight for a model that asks for some; a device of one stream needs two."""
     return 2 if asked_for == num_devices == 1 else max(REQUESTS_IN_FLIGHT, asked_for)
 
 
 def steady_period_s(requests: Sequence[Any], inferences: int, most_s: float = math.inf) -> float:
-    """Seconds per inference of ``inferences`` with all requests in flight, of fewer where they take ``most_s``.
+    """Return seconds per inference with all requests in flight, over ``inferences``, or fewer after ``most_s`` seconds.
 
     Each request is started again as soon as its turn comes. The first inference of each, which finds devices idle,
-    does not count, nor do those that are in flight at the end. Of all requests equally many count, one at least.
+    does not count, nor do those in flight at the end. All requests count equally often, at least once.
     """
 
     def next_turn_s() -> float:
@@ -218,16 +218,16 @@ def steady_period_s(requests: Sequence[Any], inferences: int, most_s: float = ma
 
 
 KINDS = "biufcSU"
-"""Types of elements by NumPy's letters: numbers and strings. Objects would be pickled, and are never read."""
+"""NumPy's letters of readable element types: numbers and strings. Objects would be pickled, and are never read."""
 
 
 class InputArrays:
-    """The arrays of a file by name. Raises HsdagError where it is missing, or is no such file."""
+    """The arrays of an .npz file by name. Raises HsdagError where it is missing or another kind of file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file, np.load(file) as archive:  # NumPy leaves open what it cannot read
+            with path.open("rb") as file, np.load(file) as archive:  # NumPy leaves files open that it cannot read
                 self.names = frozenset(archive.files)
         except FileNotFoundError as error:
             raise HsdagError(f"no such file: {path}; give arrays named like the inputs as an .npz file") from error
@@ -235,17 +235,17 @@ class InputArrays:
             raise HsdagError(f"{path} is not an .npz file; numpy.savez writes one") from error
 
     def read(self, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """An array of that shape. Raises HsdagError where there is none, or its elements are no numbers or strings."""
-        found = None
+        """Read an array of a shape. Raises HsdagError if there is none, or its elements are no numbers or strings."""
+        array = None
         if name in self.names:
             try:
                 with np.load(self.path) as archive:
-                    file = f"{name}.npy"  # which NumPy would look for second where another array is called "NAME.npy"
-                    found = archive[file if file in archive.zip.namelist() else name]
+                    file = f"{name}.npy"  # NumPy would look for this second if another array is called "NAME.npy"
+                    array = archive[file if file in archive.zip.namelist() else name]
             except Exception as error:  # as above
                 raise HsdagError(f"the array {name!r} of {self.path} cannot be read: {last_line(error)}") from error
-        if found is None or found.shape != shape:
+        if array is None or array.shape != shape:
             raise HsdagError(f"{self.path} needs an array {name!r} of shape {list(shape)} for the model's input")
-        if found.dtype.kind not in KINDS:
-            raise HsdagError(f"{self.path} has an array {name!r} of {found.dtype}, not of numbers or strings")
-        return np.asarray(found)
+        if array.dtype.kind not in KINDS:
+            raise HsdagError(f"{self.path} has an array {name!r} of {array.dtype}, not of numbers or strings")
+        return np.asarray(array)

@@ -1,6 +1,6 @@
-"""Latency measurement: interleaved rounds over all candidates, so that drift affects all equally.
+"""Latency measurement in interleaved rounds over all candidates, so that drift affects all of them equally.
 
-Legend: C candidates, R rounds.
+Legend: C candidates, R rounds, P devices.
 """
 
 from __future__ import annotations
@@ -17,47 +17,46 @@ from hsdag.ir.placement.placement import LatencyRecord
 from hsdag.ir.processes import CandidateFailed
 
 Clock = Callable[[], float]
-"""Seconds that pass, as ``time.perf_counter`` gives them."""
+"""Function that returns passing seconds, like ``time.perf_counter``."""
 
 RunCandidate = Callable[[str, int], Sequence[float]]
-"""``run(candidate, n)`` gives the seconds of n inferences, or raises CandidateFailed."""
+"""Function ``run(candidate, n)`` that returns the seconds of n inferences, or raises CandidateFailed."""
 
 MIN_ROUNDS_TO_CLAIM = 6
-"""Rounds below which no difference is claimed."""
+"""Number of rounds below which no difference is claimed."""
 
 MAX_ROUNDS = 60
 
 ERROR = 0.025
-"""Chance, on either side, that an interval of a family of candidates misses the true ratio."""
+"""Chance, on either side, that one of a family of intervals misses the true ratio."""
 
 LEAST_RUN_S = 1e-6
-"""What a run takes at least, also where its value is simulated."""
+"""Least seconds that a run counts, also where its value is simulated."""
 
 WARM_UP_SHARE = 0.1
-"""Of the time of a comparison, for warming up all candidates; the first run of each comes in any case."""
+"""Share of a comparison's time for warming up all candidates; the first run of each comes in any case."""
 
 HOPELESS_ROUNDS = 3
-"""Rounds before a slow candidate may be measured no further."""
+"""Number of rounds after which a slow candidate may be dropped."""
 
 CHEAP = 0.05
-"""Share of the limit that the least rounds may take beyond it: where compiling has used it up, inferences are quick."""
+"""Share of the limit by which the least rounds may exceed it: where compiling has used it up, inferences are quick."""
 
 GAVE_LESS = 1.3
-"""Times as long as the least pulse of a comparison: where one takes longer, the machine gives much less than it can."""
+"""Pulse, as a multiple of the least pulse of a comparison, above which the machine gave much less than it can."""
 
 REPEATED = 2
-"""Times the rounds that are wanted, at most, where those do not count in which the machine gave less."""
+"""Most rounds, as a multiple of the wanted ones, if rounds in which the machine gave less do not count."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached.
+    """Limits of a measurement. Rounds end when every interval that matters is narrow, or a limit is reached.
 
-    ``limit_s`` includes preparing and warming up, and a round that would pass it is not begun, but for the first one,
-    and for the least that are needed where these take next to nothing.
-    Where ``min_rounds`` would pass it, what cannot be called faster any more is left out, so that they do not. A
-    candidate that was below ``hopeless`` times the reference's speed in each of three or more rounds is measured no
-    further: its figure needs no more digits.
+    ``limit_s`` includes preparing and warming up. A round that would exceed it is not begun, except the first, and
+    the least rounds if they take next to nothing. If ``min_rounds`` would exceed it, candidates that can no longer be
+    called faster are left out to save time. A candidate that was below ``hopeless`` times the reference's speed in each
+    of three or more rounds is dropped: its figure needs no more digits.
     """
 
     min_rounds: int = 6
@@ -70,7 +69,7 @@ class Protocol:
     warm_up_runs: int = 40
     warm_up_s: float = 2.0
     turn_runs: int | None = None
-    """Inferences of a turn where their number is wanted, not the time of a turn."""
+    """Number of inferences in a turn, instead of its time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,16 +80,16 @@ class Samples:
 
     @property
     def all_s(self) -> NDArray[np.float64]:
-        """All inferences."""
+        """Return the seconds of all inferences."""
         return np.concatenate([np.asarray(r) for r in self.rounds])
 
     @property
     def round_medians_s(self) -> NDArray[np.float64]:
-        """[R] the median inference of each round."""
+        """Return [R] the median seconds of each round's inferences."""
         return np.asarray([median(r) for r in self.rounds])
 
     def record(self) -> LatencyRecord:
-        """The median of the rounds' medians, and over all inferences mean and 95th percentile."""
+        """Return the median of the rounds' medians, and mean and 95th percentile over all inferences."""
         seconds = self.all_s
         return LatencyRecord(
             median_s=float(np.median(self.round_medians_s)),
@@ -103,7 +102,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times faster a candidate is than the reference, with its 95% interval."""
+    """A reference's latency over a candidate's, with its 95% interval."""
 
     value: float
     low: float
@@ -112,52 +111,52 @@ class Ratio:
 
     @property
     def is_known(self) -> bool:
-        """Whether enough rounds were taken for the interval to be shown, and for a claim."""
+        """Return whether there were enough rounds for the interval to be shown, and for a claim."""
         return self.num_rounds >= MIN_ROUNDS_TO_CLAIM
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """The interval's ends, None where a single round has none."""
+        """Return the interval's ends, None for a single round, which has none."""
         return (self.low, self.high) if self.num_rounds > 1 else (None, None)
 
     @property
     def interval(self) -> list[float | None]:
-        """The interval's ends as JSON values, None where there were too few rounds."""
+        """Return the interval's ends as JSON values, None if there were too few rounds."""
         return [self.low, self.high] if self.is_known else [None, None]
 
     @property
     def interval_text(self) -> str:
-        """The interval as tables have it, or that there were too few rounds."""
+        """Return the interval as tables show it, or that there were too few rounds."""
         return f"{self.low:.3f}..{self.high:.3f}" if self.is_known else f"too few rounds ({self.num_rounds})"
 
     @property
     def is_faster(self) -> bool:
-        """Whether enough rounds were taken and the interval lies above 1."""
+        """Return whether there were enough rounds and the interval lies above 1."""
         return self.is_known and self.low > 1.0
 
     @property
     def is_slower(self) -> bool:
-        """Whether enough rounds were taken and the interval lies below 1."""
+        """Return whether there were enough rounds and the interval lies below 1."""
         return self.is_known and self.high < 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Samples of every candidate that ran, taken in common rounds, and why others failed; some may be skipped."""
+    """Samples of every candidate that ran, in common rounds, and why others failed; some may have been skipped."""
 
     samples: Mapping[str, Samples]
     failures: Mapping[str, str]
     disturbed: float = 0.0
-    """Share of the rounds' time in which the machine gave much less than in the rest."""
+    """Share of the rounds' time in which the machine gave much less than otherwise."""
 
     def median(self, candidate: str) -> float:
-        """Median of the candidate's round medians, seconds."""
+        """Return the median of a candidate's round medians, in seconds."""
         return float(np.median(self.samples[candidate].round_medians_s))
 
     def fastest(self, candidates: Sequence[str]) -> str:
-        """The one that has the best ratio to any other, of candidates that ran to the end; ValueError when none ran.
+        """Return the fastest of the candidates that ran to the end. Raises ValueError if none ran.
 
-        Those that were measured no further saw other moments of the machine, so that they do not compare.
+        Candidates that were dropped met the machine at other moments, so they do not compare.
         """
         ran = [c for c in candidates if c in self.samples]
         most = max(len(self.samples[c].rounds) for c in ran)
@@ -165,7 +164,7 @@ class Comparison:
         return max(to_the_end, key=lambda c: self.ratio(c, to_the_end[0]).value)
 
     def ratio(self, candidate: str, reference: str, family: int = 1) -> Ratio:
-        """Reference's latency over the candidate's, over the rounds that both ran, as ``paired_ratio`` has it."""
+        """Return the reference's latency over the candidate's, over common rounds, as ``paired_ratio`` does."""
         common = min(len(self.samples[reference].rounds), len(self.samples[candidate].rounds))
         return paired_ratio(
             self.samples[reference].round_medians_s[:common], self.samples[candidate].round_medians_s[:common], family
@@ -173,12 +172,12 @@ class Comparison:
 
 
 def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float64], family: int = 1) -> Ratio:
-    """Geometric mean of the rounds' ratios, reference over candidate, with Student's interval on their logarithms.
+    """Return the geometric mean of the rounds' ratios, reference over candidate, with Student's interval of logarithms.
 
     Both arrays [R] hold one figure per common round, paired, so that a drift that slowed both cancels out. The
     interval is mean +- t s / sqrt(R) with t of R - 1 degrees of freedom (Student, The probable error of a mean,
-    Biometrika 6, 1908). Where it is one of ``family`` intervals, they hold together with 95%: each gets an equal share
-    of the error (Dunn, Multiple comparisons among means, JASA 56, 1961). A single round has none: 0 to infinity.
+    Biometrika 6, 1908). If it is one of ``family`` intervals, they hold together with 95%: each gets an equal share
+    of the error (Dunn, Multiple comparisons among means, JASA 56, 1961). A single round gives 0 to infinity.
     """
     logs = np.log(reference_s) - np.log(candidate_s)
     mean = float(logs.mean())
@@ -192,7 +191,7 @@ def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float
 
 
 def warm_up(run: RunCandidate, candidate: str, protocol: Protocol, clock: Clock = time.perf_counter) -> float:
-    """Run a candidate until two successive medians of three agree, or time is up; what a run took by the clock."""
+    """Run a candidate until two medians of three in a row agree, or time is up; return a run's seconds."""
     begin = last = clock()
     current = median(run(candidate, 1))
     each_s = clock() - last
@@ -224,16 +223,25 @@ def compare(
 ) -> Comparison:
     """Measure all candidates in common rounds.
 
-    Each is prepared and warmed up in turn. After the first ``num_sure``, or where that is None after all, candidates
-    are skipped once there would be no time for the rounds, by what those before them took: so the ones that matter
-    most come first. Every round takes each candidate once for about ``protocol.turn_s``, less where time is short, in
-    an order drawn afresh, so that none keeps its predecessor. A candidate that fails is left out from there on; those
-    that are ``kept`` run the least of rounds, however slow. Rounds
-    end at ``protocol``'s limits, or when the ratio of every candidate to the fastest of ``references`` is known to
-    within ``protocol.interval_width``; where ``should_stop`` says so after the least of them, or as soon as they have
-    taken the limit, and nothing more is prepared than what must be compared. Before and after every round the
-    ``pulse`` is taken, seconds of something that is always the same on each device: rounds in which the machine gave
-    much less do not count, and others come in their place as long as there is time, at most as many again.
+    Each is prepared and warmed up in turn. Every round takes each candidate once, in an order drawn anew, so that none
+    keeps its predecessor. A candidate that fails is left out from then on. Rounds end at ``protocol``'s limits, or when
+    the ratio of every candidate to the fastest of ``references`` is known to within ``protocol.interval_width``.
+
+    Args:
+        run: Measures a number of inferences of a candidate.
+        candidates: The candidates, the most important first.
+        references: Candidates of which the fastest is compared with the others.
+        protocol: The limits. A turn takes about ``turn_s``, less where time is short.
+        rng: Draws the orders.
+        prepare: Prepares a candidate.
+        num_sure: Number of candidates that are not skipped when too little time is left for their rounds; None for all.
+        kept: Candidates that run the least number of rounds, however slow.
+        should_stop: If it returns True, rounds end after the least number or the limit, and only candidates
+            that must be compared are still prepared.
+        on_step: Called with the name of each step.
+        pulse: Returns the seconds of constant work on each device, before and after every round. Rounds in which the
+            machine gave much less do not count, and others replace them while there is time, at most as many again.
+        clock: Returns seconds.
     """
     begin_s = clock()
     typical_s, failures = _prepared(run, candidates, protocol, prepare, num_sure, should_stop, on_step, clock)
@@ -284,7 +292,7 @@ def _prepared(
     on_step: Callable[[str], None],
     clock: Clock,
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Prepare and warm up candidates as ``compare`` says; seconds of a run by candidate, and why others fail."""
+    """Prepare and warm up candidates as ``compare`` does; return seconds of a run by candidate, and why others fail."""
     begin_s = clock()
     failures, typical_s, turns_s = dict[str, str](), dict[str, float](), dict[str, float]()
     longest_s = 0.0
@@ -309,40 +317,40 @@ def _prepared(
 
 
 def sound_rounds(pulses_s: Sequence[Sequence[float]], least: int = 0, ran: Sequence[int] = ()) -> NDArray[np.bool_]:
-    """Return which rounds [R] count, by pulses [R + 1, P] of P devices around them: those without a long one.
+    """Return which rounds [R] count, by pulses [R + 1, P] around them: those without a long pulse.
 
-    ``least`` of them in any case, those with the shortest pulses, and one of the first ``ran`` rounds of each candidate
-    that ended early; all where there are no pulses, or some are missing.
+    At least ``least`` of them count, those with the shortest pulses, and one of the first ``ran`` rounds of each
+    candidate that ended early; all count if there are no pulses, or some are missing.
     """
     num = len(pulses_s) - 1
     if not num or not all(len(each) == len(pulses_s[0]) > 0 for each in pulses_s):
         return np.ones(num, dtype=np.bool_)
     times = np.array(pulses_s) / np.min(pulses_s, axis=0)
     worst = np.maximum(times[:-1], times[1:]).max(axis=1)
-    found: NDArray[np.bool_] = worst <= GAVE_LESS
-    if found.sum() < least:
-        found = np.zeros(num, dtype=np.bool_)
-        found[np.argsort(worst, kind="stable")[:least]] = True
+    is_sound: NDArray[np.bool_] = worst <= GAVE_LESS
+    if is_sound.sum() < least:
+        is_sound = np.zeros(num, dtype=np.bool_)
+        is_sound[np.argsort(worst, kind="stable")[:least]] = True
     for count in set(ran) - {0}:
-        if not found[:count].any():
-            found[np.argmin(worst[:count])] = True
-    return found
+        if not is_sound[:count].any():
+            is_sound[np.argmin(worst[:count])] = True
+    return is_sound
 
 
 def _of(rounds: Sequence[tuple[float, ...]], sound: NDArray[np.bool_]) -> tuple[tuple[float, ...], ...]:
-    """Those rounds that count, of a candidate that may have ended early."""
+    """Return the rounds that count, of a candidate that may have ended early."""
     return tuple(each for each, counts in zip(rounds, sound, strict=False) if counts)
 
 
 def half_width(spread: float, num: int, family: int = 1) -> float:
-    """Of Student's interval of a mean of ``num`` values with this deviation, one of a ``family`` that hold together."""
+    """Return half of Student's interval of a mean of ``num`` values of this deviation, one of ``family``."""
     from scipy.special import stdtrit  # slow to import, and every command imports this module
 
     return float(stdtrit(num - 1, 1 - ERROR / max(family, 1))) * spread / float(np.sqrt(num))
 
 
 def _burst(typical_s: float, protocol: Protocol) -> int:
-    """Inferences of a turn: the median of two or more, but one where even two take longer than a second."""
+    """Return the inferences of a turn: two or more for a median, but one where two take longer than a second."""
     if protocol.turn_runs is not None:
         return protocol.turn_runs
     return min(max(int(protocol.turn_s / typical_s), 1 if 2 * typical_s > 1.0 else 2), 50)
@@ -351,9 +359,9 @@ def _burst(typical_s: float, protocol: Protocol) -> int:
 def _ahead(
     medians_s: Mapping[str, NDArray[np.float64]], running: Sequence[str], references: Sequence[str], protocol: Protocol
 ) -> list[str]:
-    """Candidates worth another round when time is over: those ahead of the fastest reference, and what is near that.
+    """Return candidates worth another round when time is over: those ahead of the fastest reference, or near it.
 
-    None where none is ahead: then that reference is the answer whatever would follow.
+    Empty if none is ahead: then that reference is the answer, whatever would follow.
     """
     typical_s = {c: float(np.median(medians_s[c])) for c in running}
     least_s = min((typical_s[r] for r in references if r in typical_s), default=np.inf)
@@ -368,9 +376,9 @@ def _undecided(
     protocol: Protocol,
     kept: Collection[str] = (),
 ) -> list[str]:
-    """Candidates worth another round, by their round medians [R]: all but the hopeless; none once all are known well.
+    """Return candidates worth another round, by their round medians [R]: all but the hopeless; none if all are clear.
 
-    How well is judged by the logarithms' root mean square, not by their standard deviation: it is the same where
+    That is judged by the logarithms' root mean square, not by their standard deviation: it is the same if
     candidate and reference change places, hence says nothing about who is ahead, and rounds may end by it without
     raising the chance that equal candidates seem different.
     """

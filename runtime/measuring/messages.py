@@ -1,4 +1,4 @@
-"""The process that measures and examines: how it is started and asked, about which candidates, and what it answers.
+"""Messages of the measuring process: its setup and requests, the candidates that they name, and its answers.
 
 A candidate is a compiled way to run a model. A request is a method of the worker and the arguments to call it with.
 Legend: N ops, D devices.
@@ -22,12 +22,12 @@ from hsdag.runtime.machine.usable import usable_memory_bytes
 
 @dataclass(frozen=True)
 class Candidate:
-    """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
+    """Arguments of ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
-    For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
-    ops, parts are merged ``by_load`` as ``plan_cut`` has it, and ``regions`` are divided. With ``copies``, requests by
-    device or None, each device has the whole model; by a candidate, that is a pipeline beside them. A property of None
-    is left to OpenVINO, whatever the objective's.
+    For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank ops,
+    parts are merged ``by_load`` as in ``plan_cut``, and ``regions`` are divided. ``copies`` are pairs of a device, or a
+    candidate for a pipeline, with its requests or None; each runs the whole model. A property of None is left to
+    OpenVINO, even if the objective has a value for it.
     """
 
     target: str
@@ -41,16 +41,16 @@ class Candidate:
 
     @staticmethod
     def copied(copies: Sequence[tuple[str | Candidate, int | None]]) -> Candidate:
-        """Copies of the whole model, by OpenVINO's names, each with its requests or as many as the device asks for.
+        """Make a candidate from copies of the whole model, by OpenVINO's names, each with its requests or None.
 
-        Pipelines have a number of requests.
+        None stands for as many as the device asks for; pipelines need a number.
         """
         target = ",".join(each if isinstance(each, str) else each.target.rpartition(":")[2] for each, _ in copies)
         return Candidate(target, executor="work-conserving", copies=tuple(copies))
 
     @staticmethod
     def sharded(regions: Sequence[Region], devices: Sequence[int], order: Sequence[str]) -> Candidate:
-        """Regions that devices compute together; ``devices`` [N] of all other ops are indices of ``order``."""
+        """Make a candidate from regions that devices compute together; ``devices`` [N] of other ops index ``order``."""
         used = sorted({d for region in regions for d in region.shares}.union(devices))
         renumbered = [replace(r, shares={used.index(d): share for d, share in r.shares.items()}) for r in regions]
         of_ops = tuple(order[d] for d in devices)
@@ -59,7 +59,7 @@ class Candidate:
 
     @staticmethod
     def placed(devices: Sequence[str]) -> Candidate:
-        """A placement, by OpenVINO's device name per op; for the device alone where there is only one."""
+        """Make a candidate from OpenVINO's device name per op; for the device alone if there is only one."""
         used = tuple(dict.fromkeys(devices))
         return Candidate(used[0]) if len(used) == 1 else Candidate("HETERO:" + ",".join(used), tuple(devices))
 
@@ -72,9 +72,9 @@ class Candidate:
         by_load: bool = False,
         executor: ExecutorName = "work-conserving",
     ) -> Candidate:
-        """A placement for an executor that runs devices side by side; for the device alone where there is only one.
+        """Make a candidate for an executor that runs devices side by side; for the device alone if there is only one.
 
-        ``devices`` [N] and ``order``, that of the devices among themselves, are OpenVINO's names.
+        ``devices`` [N] and ``order``, the order of the devices, are OpenVINO's names.
         """
         used = [name for name in order if name in set(devices)]
         if len(used) == 1:
@@ -87,9 +87,9 @@ class Candidate:
 class Opened:
     """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names.
 
-    ``first_s`` are the seconds of its first inference. By the end of that, ``resident_bytes`` more are in the memory of
-    the process than before compiling, and ``device_bytes`` in that of its GPUs: None where no device tells. Copies have
-    ``requests``, as many for each device.
+    ``first_s`` are the seconds of its first inference. By its end, the memory of the process has grown by
+    ``resident_bytes`` since before compiling, and that of its GPUs by ``device_bytes``, None where no device reports
+    it. Copies have ``requests``, a number for each device.
     """
 
     compile_s: float
@@ -102,7 +102,7 @@ class Opened:
 
 
 def automatic_targets(placed: Sequence[DeviceSpec], rivals: Sequence[DeviceSpec]) -> tuple[str, ...]:
-    """What OpenVINO would do by itself: HETERO with each device first, and AUTO over its own devices.
+    """Return the targets that let OpenVINO choose: HETERO with each device first, and AUTO.
 
     AUTO does not see added devices, so it gets the physical ones.
     """
@@ -120,17 +120,17 @@ WORKER_COMMAND = process_command("hsdag.runtime.measuring.worker")
 
 
 def worker_client(setup: Request[None], command: Sequence[str] = WORKER_COMMAND) -> WorkerClient:
-    """The client of a measuring process, within the memory that this process may use when it starts."""
+    """Return the client of a measuring process, limited to the memory that this process may use when it starts."""
     return WorkerClient(setup, command, usable_memory_bytes)
 
 
 @dataclass(frozen=True)
 class WorkerSetup(Request[None]):
-    """The first request: the model's file, devices to load at once, fixed shapes, and where inputs come from.
+    """The first request: the model's file, devices to load at once, fixed shapes, and the source of inputs.
 
-    Without a file for ``inputs``, they are random. ``scenarios`` have all inputs of the model; there are some where
-    shapes are dynamic and the model is to be run. ``model`` is None where only devices are asked about. Kernels of the
-    executor are compiled for ``kernels_s`` at most, and interpreted then.
+    Without a file for ``inputs``, they are random. ``scenarios`` have all inputs of the model; they are needed if
+    shapes are dynamic and the model is to be run. ``model`` is None if only devices are examined. Kernels of the
+    executor are compiled for ``kernels_s`` seconds at most, and interpreted then.
     """
 
     model: Path | None
@@ -144,7 +144,7 @@ class WorkerSetup(Request[None]):
 
 @dataclass(frozen=True)
 class Call(Request[A]):
-    """A method of the worker to be called, by its name; what it returns is the answer."""
+    """A call of a method of the worker by name; its return value is the answer."""
 
     method: str
     args: tuple[Any, ...] = ()
@@ -152,40 +152,40 @@ class Call(Request[A]):
 
 
 def ask(method: Callable[Concatenate[Any, P], A], *args: P.args, **options: P.kwargs) -> Call[A]:
-    """The request for a method of a worker's class; workers of other classes have methods of the same names."""
+    """Return the request to call a method of a worker's class; other workers have methods of the same names."""
     return Call(method.__name__, args, options)
 
 
 class CallHandler:
-    """A worker whose methods are called by name."""
+    """Base of workers whose methods are called by name."""
 
     def handle(self, request: Call[A]) -> A:
-        """What the method returns."""
+        """Call the method and return its value."""
         answer: A = getattr(self, request.method)(*request.args, **request.options)
         return answer
 
 
 Distance: TypeAlias = dict[str, float | None]
-"""How far outputs are from others, as ``output_difference`` has it."""
+"""Distance between outputs, as ``output_difference`` returns it."""
 
 
 @dataclass(frozen=True)
 class Beside:
     """Seconds of an inference of each device alone [D], and while the device of the column is busy too [D, D].
 
-    The diagonal is 0. ``wholes_s`` are those of further devices, alone.
+    The diagonal is 0. ``whole_devices_s`` are those of further devices, alone.
     """
 
     alone_s: tuple[float, ...]
     beside_s: tuple[tuple[float, ...], ...]
-    wholes_s: tuple[float, ...] = ()
+    whole_devices_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Probe:
     """A small model on one device, or cut between two by HETERO so that ``tensors`` of about ``size_bytes`` cross.
 
-    ``kind`` is "image" (1x1 convolutions, which plugins compute in layouts of their own) or "matrix" (products).
+    ``kind`` is "image" (1x1 convolutions, for which plugins use their own layouts) or "matrix" (products).
     """
 
     devices: tuple[str, ...]
@@ -198,7 +198,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Probed:
-    """Seconds that a probe takes beside its ops, its standard error, and the bytes of each tensor that crosses."""
+    """Seconds of a probe without its ops, their standard error, and the bytes of each tensor that crosses."""
 
     rest_s: float
     error_s: float
@@ -207,7 +207,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a device says of itself; ``precision`` is the type that it computes in by default, None where unknown."""
+    """A device's description of itself; ``precision`` is the type in which it computes by default, None if unknown."""
 
     full_name: str
     kind: str | None  # integrated or discrete
@@ -219,9 +219,9 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class Precision:
-    """How far outputs are from those of the CPU in f32: by default, and with a hint of f32.
+    """Distances of outputs from those of the CPU in f32: by default, and with a hint of f32.
 
-    ``driver`` is the version of the driver that a compiled model names, None where it names none.
+    ``driver`` is the version of the driver that a compiled model names, None if it names none.
     """
 
     default: Distance

@@ -1,4 +1,4 @@
-"""Probes: small models on one device, cut between two, or on two at once, and what they take beside their ops.
+"""Probes: small models on one device, cut between two, or on two at once, and their seconds beside their ops.
 
 Legend: D devices.
 """
@@ -26,11 +26,11 @@ COUNTERS = {"PERF_COUNT": True}
 CHANNELS = 64
 """Channels of the small model that runs on two devices at once."""
 CROSSING_CHANNELS = 256
-"""Of tensors that cross, as deep layers have: with fewer, a change of layout takes longer for each byte."""
+"""Channels of tensors that cross, as deep layers have: with fewer, a change of layout takes longer per byte."""
 
 
 def probe(request: Any, what: Probe) -> Probed:
-    """Median seconds that a probe takes beside its ops, with their standard error."""
+    """Return the median seconds of a probe beside its ops, with their standard error."""
     with device_calls():
         for _ in range(3):
             infer_checked(request)
@@ -46,34 +46,34 @@ def probe(request: Any, what: Probe) -> Probed:
 
 
 def probe_request(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Any:
-    """A request of the whole model, of HETERO where there are two devices."""
+    """Return a request for a probe's model, of HETERO if there are two devices."""
     names = what.devices
     near, far = names[0], names[-1]
-    given = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
-    stem = product(given, what, near)
+    parameter = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
+    stem = product(parameter, what, near)
     ends = [product(product(stem, what, near), what, far) for _ in range(what.tensors)]
     total = reduce(lambda a, b: placed_node(opset13.add(a, b), far), ends)
-    model = ov.Model([placed_node(opset13.result(total), far)], [given], "probe")
+    model = ov.Model([placed_node(opset13.result(total), far)], [parameter], "probe")
     target = near if len(names) == 1 else "HETERO:" + ",".join(names)
     kept = hetero_properties(specs) if len(names) > 1 else {}
     return core.compile_model(model, target, {**kept, **COUNTERS}).create_infer_request()
 
 
 def median_error_s(seconds: Sequence[float]) -> float:
-    """Standard error of a median: 1.2533 s / sqrt(n), s the interquartile range over 1.349, as of normal samples."""
+    """Return the standard error of a median: 1.2533 s / sqrt(n), s the interquartile range over 1.349, as if normal."""
     low, high = np.quantile(seconds, [0.25, 0.75])
     return float(1.2533 * (high - low) / 1.349 / np.sqrt(len(seconds)))
 
 
 def shape_of(what: Probe) -> list[int]:
-    """Of each tensor that crosses."""
+    """Return the shape of each tensor that crosses."""
     rows = max(1, what.size_bytes // (4 * CROSSING_CHANNELS))
     side = max(1, round(rows**0.5))
     return [1, CROSSING_CHANNELS, side, side] if what.kind == "image" else [1, rows, CROSSING_CHANNELS]
 
 
 def product(x: Any, what: Probe, device: str, scale: float = 1.0) -> Any:
-    """A product with a matrix of a probe's kind, placed on a device."""
+    """Return a product with a matrix of a probe's kind, placed on a device."""
     weight = scale * np.eye(CROSSING_CHANNELS, dtype=np.float32)
     if what.kind == "image":
         constant = placed_node(opset13.constant(weight.reshape((*weight.shape, 1, 1))), device)
@@ -82,49 +82,49 @@ def product(x: Any, what: Probe, device: str, scale: float = 1.0) -> Any:
 
 
 def placed_node(node: Any, device: str) -> Any:
-    """A node with the device that HETERO takes it to."""
+    """Return a node after setting the device where HETERO places it."""
     node.get_rt_info()["affinity"] = device
     return node
 
 
 LEAST_STRETCH_S = 0.04
-"""Inferences alone, or side by side, go on for at least this long: devices that share a core take turns of a few ms."""
+"""Least seconds for which inferences alone or side by side go on: devices on one core alternate every few ms."""
 
 SIDE, CONVOLUTIONS, CLASSES = 28, 4, 32
-"""Of the probe that computes: 200 KB that stay in the cache, 58 million operations for each convolution."""
+"""Sizes of the probe that computes: 200 KB, which stay in the cache, and 58 million operations per convolution."""
 
 STREAMED = 1 << 23
-"""Elements that the probe of the memory reads and writes: 32 MiB each, more than a cache keeps."""
+"""Number of elements that the probe of memory reads and writes: 32 MiB each, more than a cache holds."""
 
 
 def probe_model(kind: str) -> ov.Model:
-    """The small model of a probe: "compute" is bound by what a core computes, "memory" by what memory delivers.
+    """Return the small model of a probe: "compute" is bound by a core's arithmetic, "memory" by memory bandwidth.
 
-    The first one has convolutions with rectifiers, a mean over the image, and a product, always with the same weights.
+    The first has convolutions with rectifiers, a mean over the image, and a product, always with the same weights.
     """
     if kind == "memory":
-        given = opset13.parameter([STREAMED], np.float32, name="x")
-        return ov.Model([opset13.result(opset13.relu(given))], [given], kind)
+        parameter = opset13.parameter([STREAMED], np.float32, name="x")
+        return ov.Model([opset13.result(opset13.relu(parameter))], [parameter], kind)
     rng = np.random.default_rng(0)
 
     def weights(*shape: int) -> Any:
         return opset13.constant((rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32))
 
-    given = opset13.parameter([1, CHANNELS, SIDE, SIDE], np.float32, name="x")
-    node: Any = given
+    parameter = opset13.parameter([1, CHANNELS, SIDE, SIDE], np.float32, name="x")
+    node: Any = parameter
     for _ in range(CONVOLUTIONS):
         kernel = weights(CHANNELS, CHANNELS, 3, 3)
         node = opset13.relu(opset13.convolution(node, kernel, [1, 1], [1, 1], [1, 1], [1, 1]))
     mean = opset13.reduce_mean(node, opset13.constant(np.array([2, 3])))
-    return ov.Model([opset13.result(opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True))], [given], kind)
+    return ov.Model([opset13.result(opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True))], [parameter], kind)
 
 
-def times_beside(requests: Sequence[Any], num_wholes: int = 0) -> Beside:
-    """Return one window: seconds of an inference of each request alone, then of each pair side by side.
+def times_beside(requests: Sequence[Any], num_whole_devices: int = 0) -> Beside:
+    """Measure one window: seconds of an inference of each request alone, then of each pair side by side.
 
-    The last ``num_wholes`` run alone only.
+    The last ``num_whole_devices`` run alone only.
     """
-    num = len(requests) - num_wholes
+    num = len(requests) - num_whole_devices
     beside_s = np.zeros((num, num))
     with device_calls():
         alone_s = [stretch([request])[0] for request in requests]
@@ -134,9 +134,10 @@ def times_beside(requests: Sequence[Any], num_wholes: int = 0) -> Beside:
 
 
 def stretch(requests: Sequence[Any]) -> list[float]:
-    """Mean seconds of the inferences of each request while all of them run, one thread each.
+    """Return the mean seconds of the inferences of each request while all of them run, one thread each.
 
-    All go on until each has run for LEAST_STRETCH_S, once at least; what outlasts another one does not count.
+    They go on until each has run for LEAST_STRETCH_S, at least once; inferences that outlast another request do not
+    count.
     """
     ends_s: list[list[float]] = [[] for _ in requests]
     begins_s: list[float] = []
@@ -153,23 +154,23 @@ def stretch(requests: Sequence[Any]) -> list[float]:
             raise
 
     with ThreadPoolExecutor(len(requests)) as threads:
-        list(threads.map(run, range(len(requests))))  # raises what inferences have raised
+        list(threads.map(run, range(len(requests))))  # raises the errors of inferences
     last_s = min(mine[-1] for mine in ends_s)
     counted = [[end_s for end_s in mine if end_s <= last_s] or mine[:1] for mine in ends_s]
     return [(mine[-1] - begins_s[0]) / len(mine) for mine in counted]
 
 
-STEPS = 4  # syncs of an inference of the probe
-LEAST_RUNS = 5  # its inferences
+STEPS = 4  # steps of an inference of the probe
+LEAST_RUNS = 5  # least number of its inferences
 
 
 def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
-    """Seconds of a sync of two devices: the least of each step, less that of the slower device's work.
+    """Return the seconds of a sync of two devices: the least of each step, less those of the slower device's work.
 
     In each step both devices add the tensors that they have from the step before, and multiply the sum: a part reads
     two tensors and writes one. Without hand-overs, contention and changes of layout nothing would remain.
     """
-    from hsdag.runtime.executor.compiling import compile_on  # only here: it loads numba
+    from hsdag.runtime.executor.compiling import compile_on  # imported late: it loads numba
 
     model = _exchanging(what)
     devices = [str(node.get_rt_info()["affinity"].value) for _, node in ordered_ops(model)]
@@ -191,11 +192,11 @@ def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
 
 
 def _exchanging(what: Probe) -> ov.Model:
-    """A model of two lanes, each on a device, that read each other's tensor in every step."""
+    """Return a model of two lanes, each on a device, that read each other's tensor in every step."""
     near, far = what.devices
     x = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
     sums = [x, x]
-    for step in range(STEPS + 1):  # lanes have weights of their own, else one device would compute them once
+    for step in range(STEPS + 1):  # lanes have different weights, else one device would compute them once
         pairs = zip(sums, what.devices, (0.5, 0.25), strict=True)
         made = [product(total, what, device, scale) for total, device, scale in pairs]
         if step < STEPS:

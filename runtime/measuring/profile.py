@@ -1,6 +1,6 @@
 """Profiles: measured times of a model's ops on every device, of tensors between devices, and of devices side by side.
 
-Legend: N ops, D devices.
+Legend: N ops, D devices, S sizes of tensors.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from hsdag.ir.placement.placement import Record
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, excess_of
 
 MOST_LAUNCH_SHARE = 0.9
-"""Of a model's latency at most this much is taken for its launch: small models are little else."""
+"""Largest share of a model's latency that is attributed to its launch: small models are little else."""
 
 BYTES_OF_SYNC = 3
-"""For each byte of a tensor in a sync's probe, those that a part reads and writes."""
+"""Bytes that a part of a sync's probe reads and writes, per byte of a tensor."""
 
 LARGEST = 1e24
-"""Bound of all figures: sums stay far from infinity."""
+"""Upper bound of all figures, so that sums stay far from infinity."""
 
 Figure = Annotated[float, Field(ge=0, le=LARGEST)] | None
-"""A figure that is not negative; null where it is not known, or is infinite."""
+"""A figure that is not negative; null if it is unknown or infinite."""
 Table = list[list[Figure]]
 _Amount = Annotated[float, Field(ge=0, le=LARGEST)]
 _Count = Annotated[int, Field(ge=0, le=int(LARGEST))]
 
 
 def figures(table: FloatArray) -> Any:
-    """An array as nested lists, null for what is not finite."""
+    """Return an array as nested lists, null for values that are not finite."""
     shown = table.astype(object)
     shown[~np.isfinite(table)] = None
     return shown.tolist()
 
 
 def numbers(table: Any, missing: float = np.nan) -> FloatArray:
-    """Nested lists as an array, with ``missing`` for null. Raises ValueError where rows differ in length."""
-    found = np.array(table, dtype=np.float64)
-    return np.where(np.isnan(found), missing, found)
+    """Return nested lists as an array, with ``missing`` for null. Raises ValueError where rows differ in length."""
+    array = np.array(table, dtype=np.float64)
+    return np.where(np.isnan(array), missing, array)
 
 
 def _array(entries: Any, missing: float = np.nan) -> GetPydanticSchema:
-    """How an array is read from a file's lists of ``entries``, and written to it; null is ``missing``."""
+    """Return the schema of an array in a file, as lists of ``entries``; null is ``missing``."""
     return GetPydanticSchema(
         lambda _, handler: core_schema.no_info_after_validator_function(
             partial(numbers, missing=missing),
@@ -71,16 +71,16 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, eq=False)
 class DeviceProfile:
-    """What one device takes for a model.
+    """Measured times and memory of one model on one device.
 
-    ``time_s`` is NaN for ops the device does not run. All ops that one primitive computes share its figure: it
-    stands at the one with the most FLOPs, the others are 0, and ``fused`` lists them together. The sum over all ops
-    is ``latency_s``, the measured latency of the whole model, which is None where the device does not run all of
-    it. ``spread`` is the interquartile range of that latency over its median, over ``runs``.
-    ``resident_bytes`` is what compiling the model and its first inference added to the process, ``device_bytes`` what
-    it added to the memory of GPUs (None where no device tells), ``memory_bytes`` what the device has. ``compile_s`` is
-    how long compiling took, ``first_s`` the first inference, 0 where that is not known. Files of earlier versions may
-    name another machine, ``box``, that has measured.
+    ``time_s`` is NaN for ops that the device does not run. Ops that one primitive computes share its figure: it belongs
+    to the op with the most FLOPs, the others are 0, and ``fused`` lists them together. The sum over all ops is
+    ``latency_s``, the measured latency of the whole model, which is None if the device does not run all of it.
+    ``spread`` is the interquartile range of that latency over its median, over ``runs``. ``resident_bytes`` is the
+    growth of the process by compiling the model and its first inference, ``device_bytes`` that of the memory of GPUs
+    (None if no device reports it), ``memory_bytes`` the device's memory. ``compile_s`` is the time to compile,
+    ``first_s`` that of the first inference, 0 if unknown. Files of earlier versions may name another machine, ``box``,
+    that has measured.
     """
 
     __pydantic_config__ = _STRICT
@@ -100,15 +100,15 @@ class DeviceProfile:
 
 @dataclass(frozen=True, eq=False)
 class LinkProfile:
-    """What it takes to go from a submodel on one device to one on another.
+    """Measured costs of going from a submodel on one device to one on another.
 
-    ``launch_s`` is paid once per submodel, latency and bytes over bandwidth once per tensor; conversions that the
-    plugins make at the boundary are in it. The diagonals, from one submodel to another on the same device, are
+    ``launch_s`` is paid once per submodel, latency and bytes over bandwidth once per tensor; they include the
+    conversions that plugins make at the boundary. The diagonals, from one submodel to another on the same device, are
     means over the device's links, since HETERO cannot be made to part ops of one device.
 
-    ``sync_s`` is what a step of the work-conserving executor takes beside its work where two devices read each other's
-    tensor of ``sync_bytes`` [S]: NaN for pairs where it is not known, None where it was not asked for.
-    Files of earlier versions also have what hand-overs took between GPUs, which is passed over.
+    ``sync_s`` is the time of a step of the work-conserving executor beside its work, where two devices read each
+    other's tensor of ``sync_bytes`` [S]: NaN for pairs without a measurement, None if not asked for. Hand-overs between
+    GPUs in files of earlier versions are ignored.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore")
@@ -120,10 +120,10 @@ class LinkProfile:
 
     @property
     def syncs(self) -> tuple[FloatArray, FloatArray] | None:
-        """[D, D] seconds to start a part that reads another device's tensor, and for each byte that it reads or writes.
+        """Return [D, D] the seconds to start a part that reads another device's tensor, and per byte read or written.
 
-        A byte takes the mean of what it takes between sizes, of which none takes less than a smaller one. NaN for pairs
-        that were not measured, None where nothing was.
+        The seconds per byte are the mean of those between successive sizes, where no size takes less than a smaller
+        one. NaN for pairs without a measurement, None if nothing was measured.
         """
         if self.sync_s is None:
             return None
@@ -133,16 +133,16 @@ class LinkProfile:
 
 
 KINDS = ("compute", "memory", "model")
-"""What is run on two devices at once: small models bound by the one or the other, and the placed model itself."""
+"""Models that run on two devices at once: small ones bound by arithmetic or by memory, and the placed model itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class Contention:
     """Factors [D, D] by kind, of a device's time for an inference while the device of the column is busy too.
 
-    They are at least 1, and NaN where nothing was measured. Files of earlier versions have the lower ends of intervals,
-    too, which are passed over. Where windows did not agree, or factors contradict each other, they are in doubt, and a
-    simulation does without them: devices would seem to slow each other down so much that nothing is worth dividing.
+    They are at least 1, and NaN where nothing was measured. Lower ends of intervals in files of earlier versions are
+    ignored. If windows did not agree, or factors contradict each other, ``is_disturbed`` is True and a simulation does
+    without them: else devices could seem to slow each other down so much that nothing is worth dividing.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore")
@@ -151,22 +151,22 @@ class Contention:
 
     @property
     def slowdown(self) -> FloatArray:
-        """[D, D] what a simulation takes: of the model where it was measured, else the mean of the two small ones.
+        """Return [D, D] the factors for a simulation: the model's if measured, else the mean of the two small models'.
 
         NaN where nothing was measured, or it is in doubt.
         """
         small = 0.5 * (self.factor["compute"] + self.factor["memory"])
-        found: FloatArray = np.where(np.isnan(self.factor["model"]), small, self.factor["model"])
+        factor: FloatArray = np.where(np.isnan(self.factor["model"]), small, self.factor["model"])
         if self.is_disturbed:
-            found = np.full_like(small, np.nan)
-        np.fill_diagonal(found, 1.0)
-        return found
+            factor = np.full_like(small, np.nan)
+        np.fill_diagonal(factor, 1.0)
+        return factor
 
 
 class ModelProfile(Record):
-    """All that was measured of one model on some devices, and the file of it; null is what is not known, or no limit.
+    """The measurements of one model on some devices, and the file of them; null is unknown, or no limit.
 
-    ``contention`` is None where it was not asked for.
+    ``contention`` is None if not asked for.
     """
 
     format: Literal["hsdag-profile"] = "hsdag-profile"
@@ -177,39 +177,39 @@ class ModelProfile(Record):
 
     @property
     def devices(self) -> tuple[DeviceSpec, ...]:
-        """Those of the times."""
+        """Return the devices of the times."""
         return tuple(times.device for times in self.times)
 
     @property
     def fused(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of ops that some device computes as one."""
+        """Return sets of ops that some device computes as one."""
         return tuple(ops for profile in self.times for ops in profile.fused)
 
     @property
     def memory_bytes(self) -> FloatArray:
-        """[D] infinite where it is not known; devices over the CPU plugin share the machine's memory out."""
+        """Return [D] the memory of devices, infinite if unknown; devices over the CPU plugin share the machine's."""
         num_sharing = sum(spec.plugin == "CPU" for spec in self.devices)
         known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
         return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
 
     @property
     def without_contention(self) -> ModelProfile:
-        """The same as if devices did not slow each other down."""
+        """Return the profile as if devices did not slow each other down."""
         return self.model_copy(update={"contention": None})
 
     def costs(self, graph: ComputationGraph, *, by_op: bool = False) -> ScheduleProblem:
-        """The profile as a problem by ops of ``graph``; the one launch in a model's latency is taken out of its ops.
+        """Return the profile as a problem by ops of ``graph``; a model's launch is taken off the times of its ops.
 
-        Links are HETERO's. Pairs of devices that were not measured side by side are taken not to slow each other down.
-        The same for an executor that starts every op ``by_op`` itself: a model on one device has no launch beside its
-        ops then. What a probe takes for all of its tensors together, the way from one device's work to the other's, is
-        taken by every crossing. Raises ValueError for a graph with another number of ops.
+        Links are HETERO's. Pairs of devices that were not measured side by side do not slow each other down in it.
+        ``by_op`` is for an executor that starts every op by itself: there a model on one device has no launch beside
+        its ops, and every crossing takes the launch and the latency of a probe. Raises ValueError for a graph with
+        another number of ops.
         """
         links = self.links
         time_s = np.stack([profile.time_s for profile in self.times], axis=1)
         total_s = np.nansum(time_s, axis=0)
         share = np.divide(links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
-        time_s[np.isnan(time_s).all(axis=1)] = 0.0  # what no device runs, all take along
+        time_s[np.isnan(time_s).all(axis=1)] = 0.0  # ops that no device runs are free everywhere
         return ScheduleProblem.from_graph(
             graph,
             time_s if by_op else time_s * (1.0 - np.minimum(share, MOST_LAUNCH_SHARE)),
@@ -224,7 +224,7 @@ class ModelProfile(Record):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Every column has an entry per op, every table one per device, or pair of devices."""
+        """Check that every column has an entry per op, every table one per device, or pair of devices."""
         n, d = len(self.times[0].time_s), len(self.times)
         if len({times.device.name for times in self.times}) != d:
             raise ValueError("devices: two have the same name")
@@ -258,5 +258,5 @@ def write_profile(profile: ModelProfile, path: Path) -> None:
 
 
 def read_profile(path: Path) -> ModelProfile:
-    """Read a profile file. Raises FileFormatError when it is missing, or is no profile."""
+    """Read a profile file. Raises FileFormatError when it is missing or not a profile."""
     return parse_record(ModelProfile, read_text(path), str(path))

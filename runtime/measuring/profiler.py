@@ -1,6 +1,6 @@
 """Profiling: measuring a model's ops on every device, transfers between devices, and devices side by side.
 
-Legend: N ops, D devices.
+Legend: N ops, D devices, S sizes of tensors.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ from hsdag.runtime.measuring.worker import Worker
 A = TypeVar("A")
 
 LEAST_CALL_LIMIT_S = 60.0
-"""A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
+"""Least seconds that a device may take to profile, if the whole budget is less, before it counts as hanging."""
 
 AGAIN = 8
-"""A model is compiled again without performance counters where that takes at most one part in so many of the time."""
+"""Compile a model again without performance counters if compiling takes at most 1 / AGAIN of the time."""
 
 FIGURES = ("spread", "runs", "resident_bytes", "memory_bytes", "compile_s", "first_s", "device_bytes")
-"""Of a device and a model, which the worker answers as they stand; torch devices have no first_s and device_bytes."""
+"""Figures of a device and a model that are taken from the worker's answer; torch devices lack the last two."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a profile may take: runs of the model on each device, seconds for them, and the same for a probe.
+    """Limits of a profile: runs of the model on each device, seconds for them, and the same for a probe.
 
-    ``total_s`` is for all devices, compilation included: one that would go beyond it is not begun. What is measured
-    between devices takes ``most_windows`` turns where they do not agree sooner.
+    ``total_s`` is for all devices with compilation; a device that would exceed it is not begun. Measurements
+    between devices take ``most_windows`` turns if they do not agree sooner.
     """
 
     runs: int = 20
@@ -78,7 +78,7 @@ class Effort:
 
     @staticmethod
     def within(budget_s: float, num_devices: int) -> Effort:
-        """Less than the default where that would take more than a sixth of a budget, with compilation half of it."""
+        """Return the default, or less if that would take over a sixth of a budget, or half of it with compilation."""
         pairs = num_devices * max(num_devices - 1, 1)
         return Effort(
             limit_s=min(Effort.limit_s, budget_s / (12 * num_devices)),
@@ -90,7 +90,7 @@ class Effort:
 
 @dataclass(eq=False)
 class Profiler:
-    """Measures one model in a worker, device by device, and keeps what it finds in a cache.
+    """A profiler that measures one model in a worker, device by device, and caches the results.
 
     ``digest`` identifies the model and its inputs: everything that times depend on beside the device.
     """
@@ -106,7 +106,7 @@ class Profiler:
     should_stop: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.perf_counter
     has_one_course: bool = True
-    """Whether the model has no scenarios, so that devices side by side run what they are profiled on."""
+    """Whether the model has no scenarios, so that devices side by side run the same inference as in their profiles."""
 
     def __post_init__(self) -> None:
         self._begin_s = self.clock()
@@ -114,7 +114,7 @@ class Profiler:
         self._is_short = False  # whether time was over before all was measured
         self._measured: dict[str, str] = {}  # the first device of each kind, by the key of its profile
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
-        self._entries: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # by device, of the cache
+        self._entries: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # by device, key and cached entry
         self._index = {name: v for v, name in enumerate(self.graph.canonical_names)}
         of_products, of_images = (
             self.graph.flops[[t == kind for t in self.graph.op_types]] for kind in ("MatMul", "Convolution")
@@ -128,18 +128,18 @@ class Profiler:
         carriers: IntArray,
         *,
         side_by_side: bool = False,
-        wholes: Sequence[DeviceSpec] = (),
+        whole_devices: Sequence[DeviceSpec] = (),
     ) -> ModelProfile:
-        """Times on all devices and links between them; ``side_by_side`` also how much devices slow each other down.
+        """Measure times on all devices and links between them; with ``side_by_side`` also mutual slow-downs.
 
-        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can. ``wholes``
-        are devices made of all of these, whose speed slow-downs must agree with. Raises DeviceError when a device
-        cannot be profiled.
+        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can.
+        ``whole_devices`` consist of all of these; slow-downs must agree with their speed. Raises DeviceError when a
+        device cannot be profiled.
         """
         times = tuple(self._device(devices, carriers[:, d], d) for d in range(len(devices)))
         with_syncs = side_by_side and not any(spec.plugin.islower() for spec in devices)  # torch copies by streams
         links, syncs = self._links(devices), self._syncs(devices) if with_syncs else None
-        beside = self._beside(devices, times, wholes) if side_by_side and len(devices) > 1 else None
+        beside = self._beside(devices, times, whole_devices) if side_by_side and len(devices) > 1 else None
         groups = [each for each in (links, syncs, beside) if each is not None]
         self._step("profiling transfers" + " and devices side by side" * bool(beside))
         settle([each.series for each in groups], self.effort.most_windows, lambda: self._left_s < 0, self.on_note)
@@ -155,9 +155,9 @@ class Profiler:
         return ModelProfile(devices=times, links=profile, contention=contention)
 
     def _corrected(self, times: DeviceProfile, alone_s: float) -> DeviceProfile:
-        """The same with the latency that windows have shown, where that contradicts the one of the profile.
+        """Return a profile with the latency measured in windows, if that contradicts the profile's.
 
-        The profile of a device is one stretch, in which the machine may have given less than it does otherwise.
+        The profile of a device is one stretch of time, in which the machine may have given less than otherwise.
         """
         taken_s = times.latency_s
         if taken_s is None or not (DOUBT * alone_s < taken_s or DOUBT * taken_s < alone_s):
@@ -176,12 +176,12 @@ class Profiler:
         return self.effort.total_s - (self.clock() - self._begin_s)
 
     def _device(self, devices: Sequence[DeviceSpec], carrier: IntArray, d: int) -> DeviceProfile:
-        """From the cache, else measured; ``carrier`` [N] is what runs each op meanwhile."""
+        """Return a device's profile from the cache, or measure it; ``carrier`` [N] runs each op meanwhile."""
         spec = devices[d]
         begin_s = self.clock()
         own = np.asarray(carrier == d)
         on = [devices[c].openvino_name for c in carrier.tolist()]
-        # what times depend on; the machine is not in it: the cache is this machine's own
+        # all that times depend on, except the machine: the cache is this machine's own
         key: dict[str, Any] = {"what": "ops", "model": self.digest, "device": identity(spec)}
         if not own.all():
             key["carriers"] = [identity(other) for other in devices if other.openvino_name in on]
@@ -209,11 +209,11 @@ class Profiler:
         return self._device_profile(spec, stored, own)
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
-        """The worker's answer with ops by name: another file of the same model may number them otherwise."""
+        """Return the worker's answer with ops by name: another file of the same model may number them differently."""
         names = self.graph.canonical_names
         measured = self.effort.runs, self.effort.limit_s, self.effort.total_s / AGAIN
         candidate = Candidate.placed(on)
-        if has_one_thread(spec):  # as in placements; the whole model as it is may end the process
+        if has_one_thread(spec):  # as in placements; unchanged, the whole model may end the process
             candidate = replace(candidate, devices=tuple(on))
         request = ask(Worker.op_times, candidate, spec.openvino_name, *measured)
         try:
@@ -223,7 +223,7 @@ class Profiler:
         return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
 
     def _device_profile(self, spec: DeviceSpec, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
-        """Primitives spread over ops: the figure of each to its heaviest op, what has no op to all in proportion."""
+        """Spread the figures of primitives over ops: each to its heaviest op, those without ops in proportion."""
         time_s = np.zeros(len(own))
         floating = floating_ops(self.graph)
         fused = []
@@ -248,11 +248,11 @@ class Profiler:
         return DeviceProfile(time_s, tuple(fused), latency_s, device=spec, **figures)
 
     def _add_unnamed(self, ops: list[int], inside: set[int]) -> None:
-        """Add to a primitive's ops the arithmetic before them that no primitive names, and nothing else reads.
+        """Add to a primitive's ops computing ops before them that no primitive names and nothing else reads.
 
         A plugin that computes a product together with the sum after it may name the sum alone.
         """
-        for v in ops:  # grows meanwhile
+        for v in ops:  # the list grows meanwhile
             for u in self.graph.predecessors.of(v).tolist():
                 if u not in inside and self.graph.flops[u] > 0 and set(self.graph.successors.of(u).tolist()) <= {v}:
                     ops.append(u)
@@ -267,7 +267,7 @@ class Profiler:
         figures_of: Callable[[FloatArray], FloatArray] = lambda least: least,
         **how: Any,
     ) -> _Group:
-        """Figures of ``what`` that are kept under a key, which ``refutes`` compares with those of windows."""
+        """Return a group of figures cached under a key, which ``refutes`` compares with those of windows."""
         stored = self.cache.get(key, self.effort.probe_limit_s)
         kept = None if stored is None else numbers(stored["figures"])
         checked = None if kept is None else lambda least: refutes(kept, figures_of(least))
@@ -275,7 +275,7 @@ class Profiler:
         return _Group(series, kept, figures_of, lambda found: self._keep(what, key, found))
 
     def _keep(self, what: str, key: Mapping[str, Any], found: FloatArray | None) -> None:
-        """Keep figures; where there are none that can be believed, forget what was kept before, and say so."""
+        """Cache figures; if there are none to be believed, delete the cached ones and tell the user."""
         if found is not None and not self._is_short:
             self.cache.put(key, {"figures": figures(found)}, self.effort.probe_limit_s)
             return
@@ -286,23 +286,23 @@ class Profiler:
             self.on_note(f"measurements of {what} do not agree with each other; they are not kept")
 
     def _links(self, devices: Sequence[DeviceSpec]) -> _Group:
-        """Seconds of every probe beside its ops: on each device alone, and cut between each two."""
+        """Return the group of the seconds of every probe beside its ops: on each device, and cut between each two."""
         names = [spec.openvino_name for spec in devices]
-        each = [*((name,) for name in names), *itertools.permutations(names, 2)]
-        probes = [[self._probe(pair, *sizes) for pair in each] for sizes in PROBES]
+        targets = [*((name,) for name in names), *itertools.permutations(names, 2)]
+        probes = [[self._probe(pair, *sizes) for pair in targets] for sizes in PROBES]
 
         def measure() -> FloatArray:
-            found = [
+            probed = [
                 [self._answer(ask(Worker.probe, probe), is_needed=k < FEWEST_SIZES) for probe in row]
                 for k, row in enumerate(probes)
             ]
-            return np.array([[np.nan if one is None else one.rest_s for one in row] for row in found]).T.ravel()
+            return np.array([[np.nan if one is None else one.rest_s for one in row] for row in probed]).T.ravel()
 
         key = {"what": "links", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
         return self._group("transfers", key, measure, _links_differ, tolerance=0.3, floor=FLOOR_S)
 
     def _link_profile(self, rest_s: FloatArray, num: int) -> LinkProfile:
-        """Launches, latencies and bandwidths under HETERO; where a device does not run probes, means of the others'."""
+        """Return launches, latencies and bandwidths under HETERO; for a device that runs no probes, means."""
         alone, *cut = rest_s.reshape(-1, len(PROBES))[:num], *rest_s.reshape(-1, len(PROBES))[num:]
         table = np.full((3, num, num), np.nan)
         tensor_bytes = [4 * int(np.prod(shape_of(self._probe((), *sizes)))) for sizes in PROBES]
@@ -319,7 +319,7 @@ class Profiler:
         return Probe(names, self._kind, tensors, size_bytes, runs, for_s)
 
     def _answer(self, request: Call[A], *, is_needed: bool = False) -> A | None:
-        """What the worker answers; None where it fails, or time is over and the answer is not needed."""
+        """Return the worker's answer; None if it fails, or time is over and the answer is not needed."""
         if self._left_s < 0 and not is_needed:
             self._is_short = True
             return None
@@ -329,7 +329,7 @@ class Profiler:
             return None
 
     def _syncs(self, devices: Sequence[DeviceSpec]) -> _Group:
-        """Seconds of a sync of each size, for each pair of devices; NaN where the executor does not run it."""
+        """Return the group of seconds of a sync, by size and pair of devices; NaN where it does not run."""
         pairs = list(itertools.combinations(devices, 2))
 
         def measure() -> FloatArray:
@@ -345,19 +345,19 @@ class Profiler:
         return self._group("syncs", key, measure, _links_differ, tolerance=0.3, floor=FLOOR_S)
 
     def _beside(
-        self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile], wholes: Sequence[DeviceSpec]
+        self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile], whole_devices: Sequence[DeviceSpec]
     ) -> _Group:
-        """Slow-downs of small models, and of the model where it is not too slow, of each two devices."""
+        """Return the group of slow-downs of two devices on small models, and on a model that is not too slow."""
         num, rest = len(devices), len(devices) * (len(devices) + 1)
         slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
-        takes_s = sum(t.compile_s for t in times) + AGREEING * (rest + len(wholes)) * slowest_s
+        takes_s = sum(t.compile_s for t in times) + AGREEING * (rest + len(whole_devices)) * slowest_s
         kinds = KINDS if takes_s <= self._left_s else tuple(kind for kind in KINDS if kind != "model")
 
         def measure() -> FloatArray:
-            found = np.full((len(KINDS), rest + len(wholes)), np.nan)
+            found = np.full((len(KINDS), rest + len(whole_devices)), np.nan)
             for row, kind in zip(found, KINDS, strict=True):
-                if kind in kinds and (one := self._answer(self._asked(devices, kind, wholes))) is not None:
-                    row[: rest + len(one.wholes_s)] = figures_of(one)
+                if kind in kinds and (one := self._answer(self._asked(devices, kind, whole_devices))) is not None:
+                    row[: rest + len(one.whole_devices_s)] = figures_of(one)
             return found.ravel()
 
         def tables(least: FloatArray) -> FloatArray:
@@ -375,11 +375,13 @@ class Profiler:
         key = {"what": "side by side", "model": self.digest, "devices": [identity(spec) for spec in devices]}
         return self._group(SIDE_BY_SIDE, key, measure, differ, tables, tolerance=0.15, contradicts=contradicts)
 
-    def _asked(self, devices: Sequence[DeviceSpec], kind: str, wholes: Sequence[DeviceSpec]) -> Call[Beside | None]:
-        return ask(Worker.contention, tuple(devices), kind, tuple(wholes) if kind == "model" else ())
+    def _asked(
+        self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec]
+    ) -> Call[Beside | None]:
+        return ask(Worker.contention, tuple(devices), kind, tuple(whole_devices) if kind == "model" else ())
 
     def _contention(self, devices: Sequence[DeviceSpec], group: _Group, found: FloatArray) -> Contention:
-        """The slow-downs, and what is not known of them in words."""
+        """Return the slow-downs, after telling the user which are unknown."""
         tables = dict(zip(KINDS, found.reshape(len(KINDS), len(devices), len(devices)), strict=True))
         contention = Contention(tables, is_disturbed=not group.is_known)
         for a, b in itertools.combinations(range(len(devices)), 2):
@@ -394,8 +396,11 @@ SIDE_BY_SIDE = "devices side by side"
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """A series of windows, the figures that were kept, those that follow from the least of the windows, and what keeps
-    them or, where there are none, drops what was kept."""
+    """A series of windows with its cached figures.
+
+    ``figures_of`` derives figures from the least of the windows; ``keep`` caches them or, for None, deletes cached
+    ones.
+    """
 
     series: Series
     kept: FloatArray | None
@@ -404,11 +409,11 @@ class _Group:
 
     @property
     def is_known(self) -> bool:
-        """Whether the figures can be believed."""
+        """Return whether the figures can be believed."""
         return self.series.is_confirmed or self.series.is_agreed
 
     def result(self) -> FloatArray:
-        """What was kept if windows confirm it, else the least that they have shown, which is kept if they agree."""
+        """Return the cached figures if windows confirm them, else those of windows, cached if they agree."""
         if self.kept is not None and self.series.is_confirmed:
             return self.kept
         found = self.figures_of(self.series.least)
@@ -417,50 +422,51 @@ class _Group:
 
 
 PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
-"""Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
+"""Numbers of tensors that cross, and bytes of each: numbers tell a launch from a latency, sizes give the bandwidth."""
 
 FEWEST_SIZES = 3
-"""Of the sizes at least, the first ones, tell launch, latency and bytes apart."""
+"""Least number of sizes, the first ones, that tell launch, latency and bytes apart."""
 
 SYNC_BYTES = 1 << 14, 1 << 18, 1 << 21
-"""Sizes of tensors that two devices exchange: what is small shows a launch, what is large the bytes."""
+"""Bytes of tensors that two devices exchange: small ones show the launch, large ones the bandwidth."""
 
 PROBE_LIMIT_S = 60.0
-"""How long a probe may take before the worker counts as hanging."""
+"""Seconds after which a worker with a probe counts as hanging."""
 
 MODEL_ERROR, ERROR_S = 0.05, 2e-6
-"""What a launch, a latency and a bandwidth miss of a probe's figure, and the error in seconds of the least of several
-medians."""
+"""Error of a fit by launch, latency and bandwidth, as a share of a probe's figure, and error in seconds of the least of
+several medians.
+"""
 
 LINK_DOUBT, FLOOR_S = 2.0, 5e-5
-"""Transfers and syncs that are more times apart, and by more seconds, are not the same; nor do windows agree then."""
+"""Factor, and seconds, by both of which transfers and syncs must differ to contradict cached ones, or each other."""
 
 
 def fit_link(
     tensors: Sequence[int], tensor_bytes: Sequence[int], extra_s: FloatArray
 ) -> tuple[float, float, float] | None:
-    """Launch, latency per tensor and seconds per byte, none negative, from probes of several sizes.
+    """Fit launch, latency per tensor and seconds per byte, none negative, to probes of several sizes.
 
-    ``extra_s`` is what a probe takes cut in two, less the mean of what it takes whole on either device: a launch, and
+    ``extra_s`` are the seconds of a probe cut in two, less the mean of those whole on either device: a launch, and
     latency and bytes for each tensor. Least squares, each probe weighed by what the model leaves out, MODEL_ERROR of
     its figure, and by the error of the figure. None where fewer than three sizes ran.
     """
-    from scipy.optimize import nnls  # only here: it loads slowly
+    from scipy.optimize import nnls  # imported late: it loads slowly
 
-    known = ~np.isnan(extra_s)
-    if known.sum() < FEWEST_SIZES:
+    measured = ~np.isnan(extra_s)
+    if measured.sum() < FEWEST_SIZES:
         return None
     count = np.array(tensors, dtype=np.float64)
-    rows = np.stack([np.ones_like(count), count, count * np.array(tensor_bytes)], axis=1)[known]
+    rows = np.stack([np.ones_like(count), count, count * np.array(tensor_bytes)], axis=1)[measured]
     scale = np.array([1e-6, 1e-6, 1e-12])
-    weights = 1.0 / np.hypot(MODEL_ERROR * extra_s[known], ERROR_S)
-    solution, _ = nnls(rows * scale * weights[:, None], extra_s[known] * weights)
+    weights = 1.0 / np.hypot(MODEL_ERROR * extra_s[measured], ERROR_S)
+    solution, _ = nnls(rows * scale * weights[:, None], extra_s[measured] * weights)
     launch_s, latency_s, per_byte_s = (solution * scale).tolist()
     return launch_s, latency_s, per_byte_s
 
 
 def _alone_of(beside: Series, num: int) -> FloatArray:
-    """Seconds of the model on each of ``num`` devices alone, NaN where windows do not agree on that."""
+    """Return the seconds of the model on each of ``num`` devices alone, NaN where windows do not agree on them."""
     windows = np.array(beside.windows).reshape(len(beside.windows), len(KINDS), -1)[:, KINDS.index("model"), :num]
     return np.where(agreed(windows, beside.tolerance), least_of(windows), np.nan)
 
@@ -470,7 +476,7 @@ def _links_differ(kept: FloatArray, seen: FloatArray) -> bool:
 
 
 def by_pair(found: FloatArray, num: int) -> FloatArray:
-    """[S, D, D] figures of sizes and pairs [S D (D - 1) / 2] as symmetric tables, NaN on the diagonal."""
+    """Return [S, D, D] figures of sizes and pairs [S D (D - 1) / 2] as symmetric tables, NaN on the diagonal."""
     table = np.full((len(SYNC_BYTES), num, num), np.nan)
     for (a, b), column in zip(itertools.combinations(range(num), 2), found.reshape(len(SYNC_BYTES), -1).T, strict=True):
         table[:, a, b] = table[:, b, a] = column
@@ -478,12 +484,12 @@ def by_pair(found: FloatArray, num: int) -> FloatArray:
 
 
 def _filled(table: FloatArray) -> FloatArray:
-    """[D, D] with means in place of what is missing: of the devices' own figures, else of all."""
+    """Return [D, D] with means in place of missing figures: of the devices' own figures, else of all."""
     own = [[_mean(np.append(row, column), table) for column in table.T] for row in table]
     return np.where(np.isnan(table), own, table)
 
 
 def _mean(values: FloatArray, others: FloatArray) -> float:
-    """Of those values that are numbers, else of the others that are, else 0."""
-    known = next((x[~np.isnan(x)] for x in (values, others) if not np.isnan(x).all()), np.zeros(1))
-    return float(known.mean())
+    """Return the mean of the values that are numbers, else of the others that are, else 0."""
+    usable = next((x[~np.isnan(x)] for x in (values, others) if not np.isnan(x).all()), np.zeros(1))
+    return float(usable.mean())

@@ -1,4 +1,4 @@
-"""CandidateRunner: candidates that are kept open in a worker process under a key, and measured there."""
+"""Running candidates in a worker process, where each stays open under a key and is measured."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import Objective, Quantity
 
 MOST_TURN_S = 1.0
-"""Where inferences run untimed before the one that counts, a turn ends after the first one that is over by then."""
+"""Seconds after which a turn ends, at the next inference, if untimed inferences run before each timed one."""
 
 PERIOD_S = 0.15
 """Seconds after which a measured period needs no more inferences."""
 
 ASKING_LIMIT_S = 300.0
-"""For a device to say which ops it runs."""
+"""Seconds for a device to say which ops it runs."""
 
 LEAST_ENERGY_S = 0.1
-"""Energy is counted over at least so long: RAPL's counters move about every millisecond."""
+"""Least seconds over which energy is counted: RAPL's counters move about every millisecond."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Limits:
 
     @property
     def inference_s(self) -> float:
-        """Seconds after which the executor gives an inference up, so that a hung device does not cost the worker."""
+        """Return the seconds after which the executor gives up an inference, so that the worker survives."""
         return 0.4 * self.run_s
 
 
 def with_hint(failure: CandidateFailed, spec: DeviceSpec) -> str:
-    """Why a device failed on the whole model, and what may help where OpenVINO's CPU plugin crashed (2026.4.1).
+    """Return why a device failed on the whole model, and what may help if OpenVINO's CPU plugin crashed (2026.4.1).
 
     Its passes that look for attention, to generate one kernel, crash over some models whose matrices have two axes; a
     division by zero has other causes (docs/limits.md).
@@ -57,7 +57,7 @@ def with_hint(failure: CandidateFailed, spec: DeviceSpec) -> str:
 
 
 def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
-    """Indices of the ops of a worker's model that a device does not run. Raises DeviceError when it cannot tell."""
+    """Return the ops [indices] of a worker's model that a device lacks. Raises DeviceError if it cannot tell."""
     try:
         chosen = client.call(ask(Worker.choices, spec.openvino_name), ASKING_LIMIT_S, COMPILING_LIMIT_S)
     except CandidateFailed as failure:
@@ -69,14 +69,16 @@ def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
 
 @dataclass(eq=False)
 class CandidateRunner:
-    """Compiles and runs candidates in a worker process, opening them again after the worker was lost.
+    """A client that compiles and runs candidates in a worker process, and opens them again after the worker was lost.
 
-    ``peak_of`` simulates the bytes of a candidate's fullest device, where the objective counts memory.
-    ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
-    in flight where it measures several at a time, if not as many as the device asks for, until all runs or ``period_s``
-    are over. Whole models may compile for ``compiling_s``. ``slowest_open_s`` is the longest that a candidate took to
-    open so far, and ``value_s`` the median of what a value took to measure: an inference, or all that a period is
-    measured by. ``scenario_s`` are seconds of each inference of weighted means, by candidate and scenario.
+    Attributes:
+        scenarios: The scenarios that the worker measures, if it does not measure a single inference.
+        requests: Number of requests in flight for periods; None for as many as the device asks for.
+        period_s: Seconds after which a period is not measured further.
+        compiling_s: Seconds that compiling a whole model may take beyond the limit.
+        peak_of: Simulates the bytes of a candidate's fullest device, if the objective counts memory.
+        slowest_open_s: The longest that a candidate took to open so far.
+        scenario_s: Seconds of each inference of weighted means, by candidate and scenario.
     """
 
     client: WorkerClient
@@ -96,7 +98,7 @@ class CandidateRunner:
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
         self.candidates[key] = candidate
-        is_whole = candidate.devices is None  # what placements are compared with: it is worth waiting for
+        is_whole = candidate.devices is None  # placements are compared with whole models: these are worth waiting for
         request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
         begin_s = time.monotonic()
         opened = self.client.call(request, self.limits.compile_s, self.compiling_s if is_whole else 0.0)
@@ -105,9 +107,9 @@ class CandidateRunner:
         return opened
 
     def hinted(self, candidate: Candidate) -> Candidate:
-        """A candidate with the properties that the objective wants; the work-conserving executor has none.
+        """Return a candidate with the properties of the objective, except for the work-conserving executor.
 
-        It gives a device one task at a time, whatever the objective.
+        That executor gives a device one task at a time, whatever the objective.
         """
         is_hinted = self.objective.is_steady and candidate.executor != "work-conserving"
         hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if is_hinted else {}
@@ -115,11 +117,11 @@ class CandidateRunner:
         return replace(candidate, properties={name: value for name, value in merged.items() if value is not None})
 
     def run(self, key: str, runs: int) -> list[float]:
-        """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""
+        """Return values of the objective over ``runs`` inferences. Raises CandidateFailed."""
         self._reopen_if_lost(key)
         begin_s = time.monotonic()
         figures = [self._measured(quantity, key, runs) for quantity in self.objective.quantities]
-        most = max(map(len, figures))  # of a quantity that is measured less often the mean counts
+        most = max(map(len, figures))  # quantities that are measured less often count by their mean
         even = [np.array(each if len(each) == most else np.mean(each)) for each in figures]
         values: list[float] = np.broadcast_to(self.objective.value(*even), (most,)).tolist()
         self._values_s.append((time.monotonic() - begin_s) / len(values))
@@ -127,11 +129,11 @@ class CandidateRunner:
 
     @property
     def value_s(self) -> float:
-        """Seconds; 0 before anything was measured."""
+        """Return the median seconds that it took to measure a value, an inference or a period; 0 before any."""
         return median(self._values_s) if self._values_s else 0.0
 
     def _measured(self, quantity: Quantity, key: str, runs: int) -> list[float]:
-        """About ``runs`` inferences in seconds, joules or bytes; those in flight and of energy in one mean."""
+        """Measure about ``runs`` inferences in seconds, joules or bytes; one mean for a period or energy."""
         if quantity is Quantity.LATENCY:
             return self.run_scenario(key, runs, None)
         if quantity is Quantity.PERIOD:
@@ -152,13 +154,13 @@ class CandidateRunner:
         return [joules]
 
     def pulse(self) -> list[float]:
-        """Seconds of what is always the same on each physical device; nothing where it does not run."""
+        """Return the seconds of constant work on each physical device; empty if it does not run."""
         with suppress(CandidateFailed):
             return self.client.call(ask(Worker.pulse), self.limits.run_s, COMPILING_LIMIT_S)
         return []
 
     def run_scenario(self, key: str, runs: int, scenario: int | None) -> list[float]:
-        """Seconds of ``runs`` inferences of one scenario, or weighted means over all. Raises CandidateFailed."""
+        """Return seconds of ``runs`` inferences of one scenario, or weighted means over all. Raises CandidateFailed."""
         self._reopen_if_lost(key)
         stop_s = 0.5 * self.limits.run_s
         if any(len(each.inferences) > 1 for each in self.scenarios):
@@ -168,31 +170,31 @@ class CandidateRunner:
         return self.client.call(ask(Worker.run, key, runs, stop_s, scenario), self.limits.run_s)
 
     def _weighted_s(self, key: str, runs: int, stop_after_s: float) -> list[float]:
-        """Weighted means over the scenarios, which take turns."""
-        found: list[float] = []
+        """Return weighted means over the scenarios, which take turns."""
+        means_s: list[float] = []
         weights = shares(self.scenarios)
         end_s = time.monotonic() + stop_after_s
         each_s = self.scenario_s.setdefault(key, [[] for _ in self.scenarios])
-        while len(found) < runs and (not found or time.monotonic() < end_s):
+        while len(means_s) < runs and (not means_s or time.monotonic() < end_s):
             requests = [ask(Worker.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
             taken_s = [self.client.call(request, self.limits.run_s)[0] for request in requests]
             for known_s, seconds in zip(each_s, taken_s, strict=True):
                 known_s.append(seconds)
-            found.append(float(weights @ taken_s))
-        return found
+            means_s.append(float(weights @ taken_s))
+        return means_s
 
     def scenario_medians_s(self, key: str, runs: int) -> tuple[float, ...]:
-        """Medians of each scenario over the last ``runs`` weighted means; empty where there is one scenario at most."""
+        """Return medians of each scenario over the last ``runs`` weighted means; empty without several scenarios."""
         return tuple(median(each[-runs:]) for each in self.scenario_s.get(key, ()))
 
     def difference(self, key: str, reference: str) -> Distance:
-        """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
+        """Return the distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
         self._reopen_if_lost(reference)
         self._reopen_if_lost(key)
         return self.client.call(ask(Worker.difference, key, reference), 4 * self.limits.run_s)
 
     def close(self, key: str) -> None:
-        """Forget a candidate."""
+        """Close a candidate."""
         del self.candidates[key]
         if self._opened_in.pop(key, None) == self.client.num_starts and self.client.is_running:
             with suppress(CandidateFailed):  # a worker that was lost has forgotten it too

@@ -1,4 +1,4 @@
-"""The race for the settings of a device: stage by stage, in short common rounds, in which losers are soon left out."""
+"""The race for the settings of a device: stage by stage, in short common rounds in which losers soon drop out."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from hsdag.runtime.machine.settings import Setting
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio
 
 WORTH = 1.01
-"""Times as fast as the best so far: a setting that gains less is not worth deviating from the default."""
+"""Speed relative to the best so far below which a setting is not worth deviating from the default."""
 
 LEAST_ROUNDS = 3
-"""Rounds below which no setting is preferred, however clear they seem."""
+"""Number of rounds below which no setting is preferred, however clear they seem."""
 
 PROTOCOL = Protocol(turn_s=0.05, hopeless=0.95)
-"""A loser is left out after three rounds in which it was at most 0.95 times as fast as the best one."""
+"""Protocol of a race: a setting drops out after three rounds in which it was at most 0.95 times as fast as the best."""
 
 OPEN = 1.05
-"""Times as fast as the best so far: a setting that could be faster than this, and was not preferred, is not decided."""
+"""Speed relative to the best so far: a setting that could be faster than this, and was not preferred, is undecided."""
 
 CompareSettings = Callable[[Mapping[str, Setting], float], Comparison]
-"""Measures settings by name, the incumbent first, within so many seconds."""
+"""Function that measures settings by name, the incumbent first, within a number of seconds."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting that was raced, on top of those that had won: how many times faster than these, or why it failed."""
+    """A setting that was raced, on top of earlier winners: its speed relative to these, or why it failed."""
 
     setting: Setting
     ratio: Ratio | None
@@ -35,15 +35,15 @@ class Tried:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known to be faster, or not to be much faster."""
+        """Return whether it is known to be faster, or not to be much faster."""
         return self.ratio is None or is_preferred(self.ratio) or self.ratio.high < OPEN
 
 
 @dataclass(frozen=True)
 class Raced:
-    """What a race found: the best setting, empty for the default, and all that were tried.
+    """The result of a race: the best setting, empty for the default, and all that were tried.
 
-    It is decided where all had a turn and no doubt is left about one.
+    It is decided if all had a turn and none is in doubt.
     """
 
     setting: Setting
@@ -59,12 +59,11 @@ def race(
     *,
     least_s: float = 0.0,
 ) -> Raced:
-    """Find the fastest setting within ``limit_s`` seconds; stages share what is left of them equally.
+    """Find the fastest setting within ``limit_s`` seconds.
 
-    A stage takes ``least_s`` seconds at least.
-
-    A setting takes the place of the incumbent, at first the default, where its interval lies above 1; all of a stage
-    hold together. Stages for which no time is left are not raced.
+    The stages share what is left of them equally, ``least_s`` seconds at least each; stages without time are not raced.
+    A setting replaces the incumbent, at first the default, if its interval lies above 1; the intervals of a stage
+    hold together.
     """
     begin_s = clock()
     best: Setting = {}
@@ -75,8 +74,8 @@ def race(
             return Raced(best, tuple(tried), is_decided=False)
         names = {named(setting): setting for setting in stage}
         settings = {named(best): best, **{name: {**best, **each} for name, each in names.items()}}
-        found = compare_settings(settings, max(left_s / (len(stages) - number), least_s))
-        winner, of_stage = winner_of(found, named(best), names)
+        comparison = compare_settings(settings, max(left_s / (len(stages) - number), least_s))
+        winner, of_stage = winner_of(comparison, named(best), names)
         tried += of_stage
         best = settings[winner]
     is_decided = len(tried) == sum(map(len, stages)) and all(each.is_decided for each in tried)
@@ -84,14 +83,14 @@ def race(
 
 
 def named(setting: Mapping[str, str]) -> str:
-    """A setting as a name."""
+    """Return a setting as a name."""
     return ";".join(f"{key}={value}" for key, value in setting.items()) or "default"
 
 
 def winner_of(found: Comparison, incumbent: str, others: Mapping[str, Setting]) -> tuple[str, tuple[Tried, ...]]:
-    """The setting to go on with, by its name: the incumbent unless another one is faster; and what was tried.
+    """Return the name of the setting to go on with, the incumbent unless another is faster, and what was tried.
 
-    Where the incumbent failed, it is the fastest of the others, or still the incumbent if all failed.
+    If the incumbent failed, it is the fastest of the others, or still the incumbent if all failed.
     """
     ran = [name for name in others if name in found.samples]
     if incumbent not in found.samples:
@@ -105,5 +104,5 @@ def winner_of(found: Comparison, incumbent: str, others: Mapping[str, Setting]) 
 
 
 def is_preferred(ratio: Ratio) -> bool:
-    """Whether a setting that is so many times faster takes the place of the incumbent."""
+    """Return whether a setting with this ratio replaces the incumbent."""
     return ratio.num_rounds >= LEAST_ROUNDS and ratio.low > 1.0 and ratio.value >= WORTH

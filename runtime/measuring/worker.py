@@ -1,6 +1,6 @@
-"""The measuring process: compiles candidates, runs and compares them, and answers about devices, one after another.
+"""The measuring process, which compiles, runs and compares candidates and answers about devices, request by request.
 
-It holds nothing that is worth keeping, so that it can be killed at any time. Legend: N ops of the model.
+It has no state that is worth keeping, so that it can be killed at any time. Legend: N ops of the model, R results.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_r
 from hsdag.runtime.timeline import Timeline
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
-"""What a model that the GPU plugin has compiled says of the driver it was compiled with, in its first bytes."""
+"""Driver version in the first bytes of a model that the GPU plugin has compiled."""
 
 HEADER_BYTES = 4096
 
 _PLAIN, _COUNTED, _TRACED, _BY_DEFAULT = "plain profile", "counted profile", "timeline", "in the default precision"
 
 RANDOM_ALIKE = 0.1
-"""Outputs that are further apart, relative to the largest, were computed from other random numbers."""
+"""Relative difference of outputs above which they were computed from different random numbers."""
 
 
 class Worker(CallHandler):
-    """Compiled candidates by key, over one model and one set of devices."""
+    """Compiled candidates by key, for one model and one set of devices."""
 
     def __init__(self, setup: WorkerSetup, tell: Callable[[Compiling], None] = lambda _: None) -> None:
         self.setup = setup
@@ -87,19 +87,19 @@ class Worker(CallHandler):
         self._tell = tell
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
-        self.firsts: dict[str, list[NDArray[Any]]] = {}  # outputs right after compiling, of what draws random numbers
+        self.firsts: dict[str, list[NDArray[Any]]] = {}  # outputs right after compiling, if random numbers are drawn
         self.requests: dict[str, CourseRunner] = {}
-        self._probes: dict[object, Any] = {}  # requests that more windows of a profile need
+        self._probes: dict[object, Any] = {}  # requests that further windows of a profile need
         self._kernels_s = setup.kernels_s
-        self.compile_s = 0.0  # what the last compilation took
+        self.compile_s = 0.0  # seconds of the last compilation
         self.core = make_core(self.specs)
         self.compiled_models = CompiledModels(self.core, self.specs)
-        if self.specs:  # the limit of the first request does not count for reading the model and making inputs
+        if self.specs:  # now, so that they do not count against the limit of the first request
             _ = self.courses
 
     @cached_property
     def model(self) -> ov.Model:
-        """The model under unique names, since devices are asked about ops by name. Raises ModelError."""
+        """Return the model with unique names, since devices are asked about ops by name. Raises ModelError."""
         assert self.setup.model is not None
         model = load_model(self.setup.model, self.setup.shapes, dynamic=True, guarded=False)
         name_uniquely(model)
@@ -107,29 +107,29 @@ class Worker(CallHandler):
 
     @cached_property
     def graph(self) -> ComputationGraph:
-        """That of the model."""
+        """Return the graph of the model."""
         return graph_of(self.model)
 
     @cached_property
     def courses(self) -> tuple[Course, ...]:
-        """What the model is run on. Raises ModelError for open shapes without scenarios, HsdagError for inputs."""
+        """Return the inferences to run. Raises ModelError for open shapes without scenarios, HsdagError for inputs."""
         if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in self.model.inputs):
             raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
         return make_courses(self.model, self.setup.scenarios, self.setup.seed, self.setup.inputs)
 
     @cached_property
     def prepared(self) -> PreparedModel:
-        """The model for HETERO; made for the first placement."""
+        """Return the model prepared for HETERO; made for the first placement."""
         return prepare(self.model, self.graph)
 
     def _core_of(self, specs: Sequence[DeviceSpec]) -> Any:
-        """The core of this process where it has loaded these devices, else a new one."""
+        """Return the core of this process if it has loaded these devices, else a new one."""
         return self.core if all(spec in self.specs for spec in specs) else make_core(tuple(specs))
 
     def open(self, key: str, candidate: Candidate, inference_limit_s: float | None = None) -> Opened:
-        """Compile a candidate under a key, and see that an inference of it goes through.
+        """Compile a candidate under a key, and check that an inference of it succeeds.
 
-        The work-conserving executor gives an inference up after a limit. Raises ExecutionError when one fails.
+        The work-conserving executor gives up an inference after a limit. Raises ExecutionError when one fails.
         """
         self.close(key)
         before = memory_use(self.core, self.specs)
@@ -137,8 +137,8 @@ class Worker(CallHandler):
         if candidate.target == "op-by-op":
             limit_s = inference_limit_s or math.inf
             with device_calls():
-                each = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
-                self.references[key] = self.firsts[key] = [array for outputs in each for array in outputs]
+                references = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
+                self.references[key] = self.firsts[key] = [array for outputs in references for array in outputs]
             return Opened(time.perf_counter() - begin_s, 0, ())
         try:
             self.compiled[key], num_parts, devices = self._compiled(candidate, inference_limit_s)
@@ -157,7 +157,7 @@ class Worker(CallHandler):
         return Opened(self.compile_s, num_parts, devices, first_s, resident_bytes or 0, device_bytes, requests)
 
     def _compiled(self, candidate: Candidate, limit_s: float | None) -> tuple[Any, int, tuple[str, ...]]:
-        """What is compiled, how many parts it has, and the devices that it runs on.
+        """Return the compiled model, its number of parts, and the devices that it runs on.
 
         Raises PlacementError for what an executor would get wrong, DeviceError or ExecutionError for a device that
         does not compile it.
@@ -165,10 +165,10 @@ class Worker(CallHandler):
         names, properties = candidate.target.rpartition(":")[2].split(","), candidate.properties
         used = [spec for name in names for spec in self.specs if spec.openvino_name == name]
         if candidate.copies:
-            known = {spec.openvino_name: spec for spec in used}
+            by_name = {spec.openvino_name: spec for spec in used}
             copies = list[Any]()
             for each, requests in candidate.copies:
-                over = known[each] if isinstance(each, str) else self._compiled(each, limit_s)[0]
+                over = by_name[each] if isinstance(each, str) else self._compiled(each, limit_s)[0]
                 copies.append((over, requests))
             with self._compiling(candidate.target):
                 return compile_copies(self.core, self.model, copies, properties), len(copies), tuple(names)
@@ -189,26 +189,26 @@ class Worker(CallHandler):
     def _compiled_in_parts(
         self, candidate: Candidate, used: Sequence[DeviceSpec], names: list[str], limit_s: float | None
     ) -> tuple[Any, int, tuple[str, ...]]:
-        """Raises ModelError for models that no placement suits, as well."""
-        from hsdag.ir.kernels import compiling_at_most  # only here: they load numba
+        """Compile for the work-conserving executor. Raises ModelError, too, for models that no placement suits."""
+        from hsdag.ir.kernels import compiling_at_most  # imported late: they load numba
         from hsdag.ir.shards.rewrite import shard
         from hsdag.runtime.executor.compiling import compile_on
 
         model, graph = self.model, self.graph
         devices = candidate.devices or ()
         if candidate.regions:
-            found = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
-            model, graph = found.model, found.graph
-            devices = tuple(names[d] for d in found.devices)
+            sharded = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
+            model, graph = sharded.model, sharded.graph
+            devices = tuple(names[d] for d in sharded.devices)
         given = devices, candidate.priority, candidate.properties
         with self._compiling(candidate.target), compiling_at_most(self._kernels_s):
             compiled = compile_on(self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=limit_s)
         return compiled, len(compiled.cut.subgraphs), tuple(names[d] for d in np.unique(compiled.cut.device))
 
     def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:
-        """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all.
+        """Return the seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all.
 
-        Those of the scenario of an index, or else weighted means over all scenarios.
+        They are those of the scenario with an index, or weighted means over all scenarios.
         """
         runner = self.requests[key]
         times_s: list[float] = []
@@ -219,9 +219,9 @@ class Worker(CallHandler):
         return times_s
 
     def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
-        """Seconds per inference over ``runs``, fewer where they take ``most_s``, with so many requests in flight.
+        """Return the seconds per inference with ``requests`` in flight over ``runs``, fewer after ``most_s`` seconds.
 
-        Else with as many as the device asks for; a device of one stream is busy with two.
+        Without ``requests`` there are as many as the device asks for.
         """
         compiled = self.compiled[key]
         count = requests or REQUESTS_IN_FLIGHT
@@ -238,39 +238,39 @@ class Worker(CallHandler):
             return period_s
 
     def close(self, key: str) -> None:
-        """Forget a candidate; nothing where there is none."""
+        """Close a candidate, if there is one."""
         self.references.pop(key, None)
         self.firsts.pop(key, None)
         self.requests.pop(key, None)
-        getattr(self.compiled.pop(key, None), "close", bool)()  # what has threads of ours
+        getattr(self.compiled.pop(key, None), "close", bool)()  # executors have threads of their own
 
     def offer(self, key: str, name: str) -> Offer:
-        """What a device lets one set, by OpenVINO's name, and has set for the candidate of a key."""
+        """Return what a device, by OpenVINO's name, lets one set, and what it has set for the candidate of a key."""
         with device_calls():
             return Offer.of(self.core, name, self.compiled[key])
 
     def timeline(self, candidate: Candidate, runs: int, inference_limit_s: float | None = None) -> Timeline:
-        """When every part of a candidate for the work-conserving executor ran in the median one of ``runs`` inferences.
+        """Return when each part of a work-conserving candidate ran, in the median of ``runs`` inferences.
 
         Two more come first, to warm up.
         """
-        found: list[tuple[float, Timeline]] = []
+        timed: list[tuple[float, Timeline]] = []
         self.open(_TRACED, candidate, inference_limit_s)
         try:
             runner = self.requests[_TRACED]
             for _ in range(runs + 2):
                 runner.seconds(self.courses[0])
-                found.append((runner.request.latency, runner.request.timeline))
+                timed.append((runner.request.latency, runner.request.timeline))
         finally:
             self.close(_TRACED)
-        return sorted(found[2:], key=lambda run: run[0])[(runs - 1) // 2][1]
+        return sorted(timed[2:], key=lambda run: run[0])[(runs - 1) // 2][1]
 
     def difference(self, key: str, reference: str) -> Distance:
-        """How far the outputs of one candidate are from those of another on the same inputs.
+        """Return the distance of the outputs of one candidate from those of another on the same inputs.
 
-        Of a model that draws random numbers, outputs that depend on these are compared in the first inferences after
-        compiling, where every draw has a seed; with another precision, devices draw others. Raises ExecutionError where
-        there is nothing to compare.
+        If the model draws random numbers, outputs that depend on these are compared in the first inferences after
+        compiling, where every draw has a seed; with another precision, devices draw other numbers. Raises
+        ExecutionError if there is nothing to compare.
         """
         if not any(self._drawn):
             return output_difference(self.outputs(key), self.outputs(reference))
@@ -289,15 +289,15 @@ class Worker(CallHandler):
 
     @cached_property
     def _drawn(self) -> list[bool]:
-        """[R] whether a result depends on random numbers."""
+        """Return [R] whether a result depends on random numbers."""
         sources = [v for v, node in enumerate(self.model.get_ordered_ops()) if draws(node)]
         reached = reached_from(self.graph, sources)
         return [bool(reached[self.graph.index_of[each.get_friendly_name()]]) for each in self.model.get_results()]
 
     def _by_chance(self, key: str, reference: str) -> Distance | None:
-        """The distance of outputs that depend on random numbers; None where these do not repeat themselves."""
-        found = [draw.get_attributes() for node in self.model.get_ordered_ops() for draw in draws(node)]
-        if not all(each["global_seed"] or each["op_seed"] for each in found):
+        """Return the distance of outputs that depend on random numbers; None if these are not repeatable."""
+        seeds = [draw.get_attributes() for node in self.model.get_ordered_ops() for draw in draws(node)]
+        if not all(each["global_seed"] or each["op_seed"] for each in seeds):
             return None
         with suppress(ExecutionError):
             self.open(_BY_DEFAULT, Candidate("CPU"))
@@ -311,25 +311,25 @@ class Worker(CallHandler):
     def choices(
         self, target: str, devices: Sequence[DeviceSpec] = (), properties: Mapping[str, str] | None = None
     ) -> list[str]:
-        """[N] the device per op that ``target`` would choose by itself, OpenVINO's names; "" for ops it does not run.
+        """Return [N] the device that ``target`` would choose for each op, by OpenVINO's name; "" for ops it lacks.
 
-        ``devices`` are loaded for the question where the process has not loaded them yet; HETERO keeps their
+        ``devices`` are loaded for the question if the process has not loaded them yet; HETERO keeps their
         properties, gets its own ``properties``, and runs the same code when it compiles a model.
         """
         core = self._core_of(devices)
-        given = hetero_properties(devices, properties) if target.startswith("HETERO:") else dict(properties or {})
+        options = hetero_properties(devices, properties) if target.startswith("HETERO:") else dict(properties or {})
         with self._compiling(target), device_calls():  # a plugin may have to compile to know
-            chosen = core.query_model(self.model, target, given)
+            chosen = core.query_model(self.model, target, options)
         return [str(chosen.get(name, "")) for name in self.graph.op_names]
 
     def op_times(
         self, candidate: Candidate, of: str, runs: int, for_s: float, again_s: float = math.inf
     ) -> dict[str, Any]:
-        """Times of the model's ops in a candidate, as ``op_times`` has them.
+        """Return the times of the model's ops in a candidate, as the function ``op_times`` does.
 
-        The answer also has the memory of device ``of``, what compiling added to the process, and how long it took.
-        Latency is that with performance counters where compiling takes longer than ``again_s``, for it is then done
-        once.
+        The answer also has the memory of device ``of``, the growth of the process by compiling, and the seconds it
+        took. If compiling takes longer than ``again_s``, it is done once, and the latency is that with performance
+        counters.
         """
         try:
             opened = self.open(_COUNTED, replace(candidate, properties=COUNTERS))
@@ -344,7 +344,7 @@ class Worker(CallHandler):
         return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, of)}
 
     def probe(self, what: Probe) -> Probed:
-        """Return what a probe takes; its model is kept for the next time, until ``forget_probes``."""
+        """Return the figures of a probe; its model is kept until ``forget_probes``."""
         key = what.devices, what.kind, what.tensors, what.size_bytes
         if key not in self._probes:
             with device_calls():
@@ -352,9 +352,9 @@ class Worker(CallHandler):
         return probe(self._probes[key], what)
 
     def pulse(self) -> list[float]:
-        """Return seconds of the same small model on each physical device, at all of them at once.
+        """Return the seconds of the same small model on each physical device, at all of them at once.
 
-        They say how much of the machine is there now.
+        They show how much of the machine is available now.
         """
         names = dict.fromkeys(spec.plugin for spec in self.specs)
         if "pulse" not in self._probes:
@@ -368,48 +368,50 @@ class Worker(CallHandler):
             return stretch(self._probes["pulse"])
 
     def forget_probes(self) -> None:
-        """Let go of what probes and devices side by side have compiled."""
+        """Release the compiled models of probes and of devices side by side."""
         self._probes.clear()
 
     def sync(self, devices: Sequence[DeviceSpec], what: Probe) -> float:
-        """Seconds of a sync of two devices, by a probe."""
+        """Return the seconds of a sync of two devices, by a probe."""
         with self._compiling(",".join(what.devices)), device_calls():
             return sync_s(self._core_of(devices), devices, what)
 
-    def contention(self, devices: Sequence[DeviceSpec], kind: str, wholes: Sequence[DeviceSpec] = ()) -> Beside | None:
-        """Return one window of devices alone and side by side, and of ``wholes`` alone.
+    def contention(
+        self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec] = ()
+    ) -> Beside | None:
+        """Measure one window of devices alone and side by side, and of ``whole_devices`` alone.
 
         ``kind`` is "compute" or "memory", small models bound by either, or "model"; None for a model that keeps state,
-        which may take longer every time. What is compiled is kept for the next window, until ``forget_probes``.
+        which may take longer every time. Compiled models are kept until ``forget_probes``.
         """
         if kind == "model" and self.model.get_variables():
             return None
-        key = kind, tuple(spec.openvino_name for spec in (*devices, *wholes))
+        key = kind, tuple(spec.openvino_name for spec in (*devices, *whole_devices))
         if key not in self._probes:
-            self._probes[key] = self._requests_beside((*devices, *wholes), kind)
-        return times_beside(self._probes[key], len(wholes))
+            self._probes[key] = self._requests_beside((*devices, *whole_devices), kind)
+        return times_beside(self._probes[key], len(whole_devices))
 
     def _requests_beside(self, devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
-        """Requests of the model, or of a small one, on each device, which have run once."""
+        """Return requests of the model, or of a small one, on each device, which have run once."""
         model = self.model if kind == "model" else probe_model(kind)
         core = self._core_of(devices)
         with self._compiling(",".join(spec.openvino_name for spec in devices)), device_calls():
             compiled = [core.compile_model(model, spec.openvino_name) for spec in devices]
             if kind == "model":
-                found = [self._infer_request(each).stream(self.courses[0]) for each in compiled]
+                requests = [self._infer_request(each).stream(self.courses[0]) for each in compiled]
             else:
-                found = [each.create_infer_request() for each in compiled]
-            for request in found:
+                requests = [each.create_infer_request() for each in compiled]
+            for request in requests:
                 infer_checked(request)
-        return found
+        return requests
 
     @device_calls()
     def compare_outputs(
         self, devices: tuple[DeviceSpec, DeviceSpec], op: str | None = None, *, alone: bool = False
     ) -> Distance:
-        """How far the first device's results are from the second's, of the model or of all of it up to ``op``.
+        """Return the distance of the first device's results from the second's, of the model or its part up to ``op``.
 
-        ``alone`` has the op run by itself instead, on both devices on the inputs that the second one computes for it.
+        If ``alone``, only the op runs on both devices, on the inputs that the second one computes for it.
         """
         model, courses = self.model, self.courses
         if op is not None and alone:
@@ -420,9 +422,9 @@ class Worker(CallHandler):
 
     @device_calls()
     def compare_shrunk(self, device: DeviceSpec) -> Distance | None:
-        """Distance of outputs on half of typical data: after an inference on all of it, against a new request.
+        """Return the distance of outputs on half of typical data after an inference on all of it, from a new request's.
 
-        None where half of the data is no input that the model takes.
+        None if half of the data is no valid input of the model.
         """
         larger = self.courses[0].inferences[-1]
         smaller = [halved(port, tensor) for port, tensor in zip(self.model.inputs, larger, strict=True)]
@@ -432,7 +434,7 @@ class Worker(CallHandler):
         try:
             new.infer(smaller)
             used.infer(smaller)
-        except RuntimeError:  # half of these inputs may contradict each other
+        except RuntimeError:  # halves of these inputs may contradict each other
             return None
         found, expected = (
             [array_of(request.get_output_tensor(k)) for k in range(len(self.model.outputs))] for request in (used, new)
@@ -441,7 +443,7 @@ class Worker(CallHandler):
 
     @device_calls()
     def list_devices(self, plugin: str | None = None) -> tuple[str, ...]:
-        """The names of the devices that OpenVINO finds, or one plugin; none where it is missing."""
+        """Return the names of the devices that OpenVINO, or one plugin, finds; empty if the plugin is missing."""
         core = ov.Core()
         if plugin is None:
             return tuple(str(name) for name in core.available_devices)
@@ -453,7 +455,7 @@ class Worker(CallHandler):
 
     @device_calls()
     def device_facts(self, spec: DeviceSpec) -> DeviceFacts:
-        """The properties of a device."""
+        """Return the properties of a device."""
         name = spec.openvino_name
         core = make_core((spec,))
 
@@ -475,7 +477,7 @@ class Worker(CallHandler):
 
     @device_calls()
     def precision(self, spec: DeviceSpec) -> Precision:
-        """What a small network gives on a device in both precisions."""
+        """Return the distances of a small network's outputs on a device in both precisions."""
         model = probe_model("compute")
         single = replace(spec, properties={**spec.properties, **CPU_IN_SINGLE.properties})
         courses = make_courses(model, (), 0, None)
@@ -485,7 +487,7 @@ class Worker(CallHandler):
 
     @contextlib.contextmanager
     def _compiling(self, target: str) -> Iterator[None]:
-        """Tell the client that time now goes into compiling, and note how much."""
+        """Tell the client that compilation begins and ends, and note its seconds."""
         self._tell(Compiling(target))
         begin_s = time.perf_counter()
         yield
@@ -497,7 +499,7 @@ class Worker(CallHandler):
         return CourseRunner(compiled.create_infer_request(), self.courses, stateful=stateful)
 
     def outputs(self, key: str) -> list[NDArray[Any]]:
-        """What a candidate computes in all inferences, in the order of the model's outputs.
+        """Return the outputs of a candidate in all inferences, in the order of the model's outputs.
 
         Raises ExecutionError when an inference fails.
         """
@@ -513,18 +515,18 @@ class Worker(CallHandler):
 
 
 def _driver(spec: DeviceSpec, model: ov.Model) -> str | None:
-    """The version of the driver, where a device tells it, itself or in a model that it has compiled."""
+    """Return the version of the driver, if the device reports it, itself or in a model that it has compiled."""
     core = make_core((spec,))
     if "NPU_DRIVER_VERSION" in core.get_property(spec.openvino_name, "SUPPORTED_PROPERTIES"):
         return str(core.get_property(spec.openvino_name, "NPU_DRIVER_VERSION"))
     if "GPU" not in spec.plugin:
         return None
-    found = DRIVER.search(core.compile_model(model, spec.openvino_name).export_model().read(HEADER_BYTES))
-    return None if found is None else found[1].decode(errors="replace")
+    match = DRIVER.search(core.compile_model(model, spec.openvino_name).export_model().read(HEADER_BYTES))
+    return None if match is None else match[1].decode(errors="replace")
 
 
 def device_memory_bytes(core: Any, name: str) -> float | None:
-    """Memory of a device; the machine's for those that compute in it, None where it is not known."""
+    """Return the memory of a device; the machine's for those that compute in it, None if unknown."""
     try:
         return float(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
     except RuntimeError:
@@ -537,7 +539,7 @@ _SUBMODEL = re.compile(r"subgraph(\d+): ")
 def op_times(
     counted: CourseRunner, plain: CourseRunner, compiled: Any, names: Sequence[str], runs: int, for_s: float
 ) -> dict[str, Any]:
-    """Times of a compiled model's primitives, weighted means over the courses that its requests run.
+    """Return the times of a compiled model's primitives, weighted means over the courses that its requests run.
 
     ``counted`` has performance counters, ``plain`` has none; ``names`` [N] are the model's ops. Both run each course in
     turn up to ``runs`` times, ending early after ``for_s`` seconds in all.
@@ -570,39 +572,39 @@ def op_times(
     originals = _originals(compiled)
     primitives: list[list[Any]] = []
     for name, mean_s in seconds.items():
-        found = _SUBMODEL.match(name)
-        own = name[found.end() :] if found else name
-        ops = [index[o] for o in originals.get(own, (own,)) if o in index]
+        match = _SUBMODEL.match(name)
+        local_name = name[match.end() :] if match else name
+        ops = [index[o] for o in originals.get(local_name, (local_name,)) if o in index]
         if mean_s > 0 or len(ops) > 1:
-            primitives.append([ops, mean_s, int(found[1]) if found else 0, types[name]])
+            primitives.append([ops, mean_s, int(match[1]) if match else 0, types[name]])
     low, median, high = quartiles_s.tolist()
     return {"primitives": primitives, "latency_s": median, "spread": (high - low) / median, "runs": num_runs}
 
 
 def _originals(compiled: Any) -> dict[str, list[str]]:
-    """By primitive, the names of the model's ops that it computes; empty where the plugin does not tell."""
+    """Return the names of the model's ops that each primitive computes; empty if the plugin does not report them."""
     try:
         primitives = compiled.get_runtime_model().get_ordered_ops()
     except RuntimeError:
         return {}
-    found: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for primitive in primitives:
         info = primitive.get_rt_info()
         written = info["originalLayersNames"].astype(str) if "originalLayersNames" in info else ""
-        found[primitive.get_friendly_name()] = [
+        names_of[primitive.get_friendly_name()] = [
             name.strip().partition(COPY_MARK)[0] for name in written.split(",") if name.strip()
         ]
-    return found
+    return names_of
 
 
 def _apart(distance: Distance) -> float:
-    """The largest relative difference; infinite where values are not finite on one side alone."""
+    """Return the largest relative difference; infinite where values are not finite on one side alone."""
     relative = distance["max_relative"]
     return math.inf if relative is None else relative
 
 
 def memory_use(core: Any, specs: Sequence[DeviceSpec]) -> tuple[int, int | None]:
-    """Bytes that this process holds in the machine's memory, and in that of GPUs: None where no device tells.
+    """Return the bytes that this process has in the machine's memory, and in that of GPUs: None if none reports it.
 
     A GPU among ``specs`` counts once under all its names.
     """

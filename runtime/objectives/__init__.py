@@ -1,7 +1,7 @@
 """Objectives: the figure of a plan that a search minimises; a file of this folder adds one by its name.
 
-Simulators, costs and measurements give the quantities that it is made of; here nothing is simulated. Legend: B plans, Q
-quantities, T terms.
+Simulators, costs and measurements supply the quantities that it consists of; nothing is simulated here. Legend: B
+plans, Q quantities, T terms.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:  # names are listed before any array library is loaded
 
 
 PLUG_INS = "hsdag.objectives"
-"""The group of entry points that are objectives of other packages: modules with an ``OBJECTIVE``."""
+"""Group of entry points that are objectives of other packages: modules with an ``OBJECTIVE``."""
 
 
 class Quantity(Enum):
-    """What a simulation and a measurement give of a plan."""
+    """A quantity of a plan that is simulated or measured."""
 
     LATENCY = "seconds of one inference, from its start to its end"
     PERIOD = "seconds from one result to the next while inferences follow each other without a gap"
@@ -38,9 +38,9 @@ class Quantity(Enum):
 class Objective:
     """The figure that a search minimises; values are in ``unit``, SI.
 
-    ``meaning`` completes the sentence 'a lower value means ...', ``value_name`` is what the value is called, and ends
+    ``meaning`` completes the sentence 'a lower value means ...'; ``value_name`` is the value's name, ending
     with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit`` unless
-    ``shown`` says otherwise; a plan ``takes`` so many times as long, or as much.
+    ``shown`` says otherwise; ``takes`` completes 'a plan takes 2 ...', as 'times as long'.
     """
 
     name: ClassVar[str]
@@ -54,36 +54,36 @@ class Objective:
     bound_name: ClassVar[str] = "lower bound"  # of what is shown
 
     def value(self, *figures: FloatArray) -> FloatArray:
-        """[B] values from ``figures`` [Q, B] of the quantities; of bounds, a bound. By default the only quantity."""
+        """Return [B] values from ``figures`` [Q, B] of the quantities, bounds from bounds; by default the first."""
         return figures[0]
 
     def scaled(self, best_single: Callable[[Objective], float]) -> Objective:
-        """The objective once it is known what the best single device has, for it or for another one."""
+        """Return the objective scaled by the values of the best single device; by default unchanged."""
         return self
 
     @property
     def is_steady(self) -> bool:
-        """Whether only the loads of devices count, and not the schedule of one inference."""
+        """Return whether only the loads of devices count, and not the schedule of one inference."""
         return self.quantities == (Quantity.PERIOD,)
 
     @property
     def counts_memory(self) -> bool:
-        """Whether peaks of memory are part of the value; of models these are simulated, whatever else is measured."""
+        """Return whether peaks of memory are part of the value; of models these are always simulated."""
         return Quantity.PEAK in self.quantities
 
     @property
     def depends_on_order(self) -> bool:
-        """Whether the order in which a device takes ready ops changes the value where devices work side by side."""
+        """Return whether the value depends on the order in which devices that work side by side take ready ops."""
         return Quantity.LATENCY in self.quantities or self.counts_memory
 
     @property
     def suffix(self) -> str:
-        """The unit, as the names of JSON fields end with it."""
+        """Return the unit at the end of the names of JSON fields."""
         return self.value_name.rpartition("_")[2]
 
     @property
     def label(self) -> str:
-        """What the value is called."""
+        """Return the name of the value, for people."""
         return self.value_name.removesuffix(f"_{self.suffix}").replace("_", " ") if self.unit else "weighted sum"
 
     def shown(self, value: float) -> float:
@@ -91,11 +91,11 @@ class Objective:
         return self.shown_factor * value
 
     def figure(self, value: float) -> str:
-        """A value with four digits, in ``shown_unit``, which is left out."""
+        """Return a value in ``shown_unit`` with four digits, without the unit."""
         return f"{self.shown(value):.4g}"
 
     def text(self, value: float) -> str:
-        """A value with its unit."""
+        """Return a value with its unit."""
         return f"{self.figure(value)} {self.shown_unit}".strip()
 
 
@@ -118,7 +118,7 @@ class Throughput(Objective):
 
     @property
     def label(self) -> str:
-        """What people see: the rate, of which the value is the inverse."""
+        """Return the name of what people see: the rate, the inverse of the value."""
         return "throughput"
 
     def shown(self, value: float) -> float:
@@ -129,9 +129,9 @@ class Throughput(Objective):
 class Energy(Objective):
     """The joules of one inference.
 
-    Simulated, what each device spends on ops times its power while it computes; measured, what the machine's counters
-    count, idle devices included. Models have no power figures: there a search looks for short inferences, whose
-    energy is measured.
+    Simulated, they are the sum of each device's time for ops times its power while it computes; measured, the machine's
+    energy counters, with idle devices. Models have no power figures: for them a search looks for short inferences,
+    whose energy is measured.
     """
 
     name, unit, value_name = "energy", "J", "energy_j"
@@ -174,12 +174,12 @@ class Weighted(Objective):
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:  # type: ignore[override]
-        """[Q] those of all terms."""
+        """Return [Q] the quantities of all terms."""
         return tuple(dict.fromkeys(quantity for term, _ in self.terms for quantity in term.quantities))
 
     @staticmethod
     def parse(text: str) -> Weighted:
-        """A sum from ``latency=1,memory=0.5``. Raises OptionError for other forms, and as ``find_objective`` does."""
+        """Parse a sum as ``latency=1,memory=0.5``. Raises OptionError for other forms, or like ``find_objective``."""
         terms: dict[Objective, float] = {}
         for item in text.split(","):
             name, equals, weight = (part.strip() for part in item.partition("="))
@@ -199,11 +199,11 @@ class Weighted(Objective):
         return Weighted(",".join(f"{term.name}={share:g}" for term, share in terms.items()), tuple(terms.items()))
 
     def scaled(self, best_single: Callable[[Objective], float]) -> Weighted:
-        """The same with the values of the best single device, or 1 in the place of a value of 0."""
+        """Return the objective scaled by the values of the best single device, with 1 in place of 0."""
         return replace(self, scales=tuple(best_single(term) or 1.0 for term, _ in self.terms))
 
     def value(self, *figures: FloatArray) -> FloatArray:
-        """The weighted sum."""
+        """Return the weighted sum."""
         assert self.scales is not None, "scaled once the problem is known"
         known = dict(zip(self.quantities, figures, strict=True))
         total = sum(share for _, share in self.terms)
@@ -215,18 +215,18 @@ class Weighted(Objective):
 
 
 def objective_names() -> tuple[str, ...]:
-    """Every objective that ``--objective`` takes."""
+    """Return the names of all objectives that ``--objective`` takes."""
     return tuple(sorted({*OWN, *_modules()}))
 
 
 def _modules() -> dict[str, str]:
-    """The module of every further objective by name: files of this folder, and entry points of other packages."""
+    """Return the module of every further objective by name: files of this folder, entry points of other packages."""
     own = {module.name.replace("_", "-"): f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)}
     return {each.name: each.module for each in entry_points(group=PLUG_INS)} | own
 
 
 def find_objective(name: str) -> Objective:
-    """An objective by name, or a weighted sum such as ``latency=1,memory=0.5``.
+    """Return an objective by name, or a weighted sum such as ``latency=1,memory=0.5``.
 
     Raises OptionError that lists the choices.
     """
@@ -239,5 +239,5 @@ def find_objective(name: str) -> Objective:
         raise OptionError(
             f"unknown objective {name!r}; choose one of {choices}, or a weighted sum such as latency=1,memory=0.5"
         )
-    found: Objective = importlib.import_module(_modules()[name]).OBJECTIVE
-    return found
+    objective: Objective = importlib.import_module(_modules()[name]).OBJECTIVE
+    return objective

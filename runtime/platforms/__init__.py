@@ -1,1 +1,1 @@
-"""Descriptions of machines: what their devices and links could do by data sheet."""
+"""Descriptions of machines: what their devices and links can do by data sheet."""

@@ -25,14 +25,14 @@ _PRECISION_BITS = {"f32": 32, "f16": 16, "i8": 8}
 
 
 def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) -> ScheduleProblem:
-    """The problem of placing a graph, or the units of a coarse one, with what they should take by data sheet.
+    """Return the problem of placing a graph, or the units of a coarse one, with costs by data sheet.
 
     An op takes max(FLOPs / (efficiency x peak), bytes / (memory efficiency x bandwidth)) plus its device's overhead
     per op, where bytes are those of inputs, weights and outputs (Williams et al. 2009, the roofline model). Ops
-    without a kernel, and arithmetic on constants and shapes, take nothing. A unit of a CoarseGraph takes what its
-    members take together; a bare quotient graph is taken as if each of its units were one op.
+    without a kernel, and arithmetic on constants and shapes, take nothing. A unit of a CoarseGraph takes the sum
+    of its members; a bare quotient graph is treated as if each of its units were one op.
 
-    The figures are calibrated where the platform has a calibration, and the source then says so. O(N D + E D).
+    The figures are calibrated if the platform has a calibration, and the source then says so. O(N D + E D).
     """
     fine = graph.fine if isinstance(graph, CoarseGraph) else graph
     works = ~(np.isin(fine.op_types, list(FREE_TYPES)) | floating_ops(fine))
@@ -59,7 +59,7 @@ def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) ->
 
 
 def _op_seconds(graph: ComputationGraph, device: PlatformDevice, classes: IntArray) -> FloatArray:
-    """[N] roofline seconds on one device."""
+    """Return [N] roofline seconds on one device."""
     efficiency = np.array([device.efficiency[c] for c in OP_CLASSES])[classes]
     peak, width = _peaks_and_widths(graph, device)
     written = graph.output_bytes * width
@@ -71,7 +71,7 @@ def _op_seconds(graph: ComputationGraph, device: PlatformDevice, classes: IntArr
 
 
 def _peaks_and_widths(graph: ComputationGraph, device: PlatformDevice) -> tuple[FloatArray, FloatArray]:
-    """[N] FLOP/s that an op can reach, and how wide its floating results become over what the model declares.
+    """Return [N] the FLOP/s that an op can reach, and the factor on the size of its floating-point results.
 
     Weights held by the op itself keep their size: a quotient graph does not say in which type they are stored.
     """

@@ -1,4 +1,4 @@
-"""Platform: the devices of a machine and the links between them, as data sheets and assumptions give them; its files.
+"""Platforms: the devices of a machine and the links between them, by data sheets and assumptions, and their files.
 
 These are TOML, checked against a schema, with errors that name the file and the key. Legend: D devices, C op classes.
 """
@@ -25,7 +25,7 @@ from hsdag.ir.graph.flops import COMPUTES_PRODUCTS, ELEMENTWISE, MOVES_DATA
 
 
 class OpClass(Enum):
-    """Ops that reach a like share of a device's peaks; the value is the key in platform files."""
+    """A class of ops that reach a similar share of a device's peaks; the value is the key in platform files."""
 
     CONVOLUTION = "convolution"
     PRODUCT = "product"  # matrix products, recurrent cells, attention
@@ -35,11 +35,11 @@ class OpClass(Enum):
 
 
 OP_CLASSES = tuple(OpClass)
-"""[C] the op classes in the order of every table's last axis."""
+"""[C] The op classes in the order of every table's last axis."""
 
 
 def op_class(op_type: str) -> OpClass:
-    """The class of an op type; a type nobody knows is OTHER."""
+    """Return the class of an op type; OTHER for unknown types."""
     if op_type in COMPUTES_PRODUCTS:
         return OpClass.CONVOLUTION if "Convolution" in op_type else OpClass.PRODUCT
     if op_type in MOVES_DATA:
@@ -48,13 +48,13 @@ def op_class(op_type: str) -> OpClass:
 
 
 class Table(BaseModel):
-    """A value that platform files hold as a table; made of anything else, it raises a ValueError that names the key."""
+    """Base of tables in platform files. Making one of anything else raises a ValueError that names the key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 def _with_all(*keys: str) -> AfterValidator:
-    """The check that a table has these keys."""
+    """Return a validator that checks that a table has these keys."""
 
     def check(figures: Mapping[Any, float]) -> Mapping[Any, float]:
         missing = [key for key in keys if key not in {getattr(known, "value", known) for known in figures}]
@@ -78,10 +78,10 @@ _EVERY_CLASS = _with_all(*(c.value for c in OpClass))
 class DataSheet(Table):
     """The figures of one or several equal devices by their data sheet, with assumptions.
 
-    A precision without a peak runs at the next wider one's. ``efficiency`` is the share of the arithmetic peak that ops
-    of a class reach, ``memory_efficiency`` the share of the memory bandwidth that any op reaches.
-    ``inference_precision`` is the precision floating ops run in by default, None for the model's own (the GPU plugin of
-    OpenVINO takes f16).
+    A precision without a peak runs at that of the next wider one. ``efficiency`` is the share of the arithmetic peak
+    that ops of a class reach, ``memory_efficiency`` the share of the memory bandwidth that any op reaches.
+    ``inference_precision`` is the precision of floating-point ops by default, None for the model's own (the GPU plugin
+    of OpenVINO uses f16).
     """
 
     kind: Literal["cpu", "gpu", "npu"]
@@ -102,13 +102,13 @@ class PlatformDevice(DataSheet):
     name: Name
 
     def peak(self, precision: str) -> float:
-        """FLOP/s in ``precision``, or in the next wider one that the device has a figure for."""
+        """Return the FLOP/s in ``precision``, or in the next wider one for which the device has a figure."""
         at = _PRECISIONS.index(precision)
         return next(self.peak_flops_per_s[p] for p in _PRECISIONS[at::-1] if p in self.peak_flops_per_s)
 
 
 class DeviceCalibration(Table):
-    """What measurements made of one device: roofline times are multiplied, overheads replaced."""
+    """Corrections of one device's figures by measurement: roofline times are multiplied, overheads replaced."""
 
     op_time: Annotated[Mapping[_Class, Positive], _EVERY_CLASS]
     op_overhead_s: Amount
@@ -116,7 +116,7 @@ class DeviceCalibration(Table):
 
 
 class Calibration(Table):
-    """Fitted figures of some of a platform's devices; ``rows`` are the measurements they rest on, for people."""
+    """Fitted figures of some of a platform's devices; ``rows`` are the measurements behind them, for people."""
 
     provenance: Name
     devices: Mapping[str, DeviceCalibration]
@@ -136,33 +136,33 @@ class Platform:
 
     @property
     def num_devices(self) -> int:
-        """D."""
+        """Return D."""
         return len(self.devices)
 
     @cached_property
     def device_names(self) -> tuple[str, ...]:
-        """[D] in the order of every table."""
+        """Return [D] the names of the devices in the order of every table."""
         return tuple(device.name for device in self.devices)
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """[D] capacities."""
+        """Return [D] the capacities of the devices' memories."""
         return np.array([device.memory_bytes for device in self.devices])
 
     @cached_property
     def op_time(self) -> FloatArray:
-        """[D, C] factor on roofline seconds: fitted where the device is calibrated, else 1."""
+        """Return [D, C] factors on roofline seconds: fitted if the device is calibrated, else 1."""
         fitted = [self._fitted(device) for device in self.devices]
         return np.array([[f.op_time[c] if f else 1.0 for c in OP_CLASSES] for f in fitted])
 
     @cached_property
     def op_overhead_s(self) -> FloatArray:
-        """[D] seconds that each op that does work takes beside its roofline."""
+        """Return [D] the seconds that each op that does work takes beside its roofline."""
         return np.array([(self._fitted(device) or device).op_overhead_s for device in self.devices])
 
     @cached_property
     def launch_s(self) -> FloatArray:
-        """[D] seconds that each subgraph takes beside its ops."""
+        """Return [D] the seconds that each subgraph takes beside its ops."""
         return np.array([(self._fitted(device) or device).launch_s for device in self.devices])
 
     def _fitted(self, device: PlatformDevice) -> DeviceCalibration | None:
@@ -201,27 +201,27 @@ class PlatformDocument(Table):
 
 
 def list_platforms() -> tuple[str, ...]:
-    """Names of the platforms that come with hsdag, sorted."""
+    """Return the names of the platforms that come with hsdag, sorted."""
     entries = resources.files(__package__).iterdir()
     return tuple(sorted(e.name.removesuffix(".toml") for e in entries if e.name.endswith(".toml")))
 
 
 def load_platform(name_or_path: str | Path) -> Platform:
-    """A platform that comes with hsdag, by name, or one of your own, by the path of its ``.toml`` file.
+    """Load a platform that comes with hsdag, by name, or another one, by the path of its ``.toml`` file.
 
-    Raises FileFormatError naming the file and the key, or the known names where the name is not one.
+    Raises FileFormatError naming the file and the key, or the known names if there is none with this name.
     """
     if isinstance(name_or_path, Path) or name_or_path.endswith(".toml"):
         return platform_from_toml(read_text(Path(name_or_path)), str(name_or_path))
     if name_or_path not in list_platforms():
-        known = choices_for(name_or_path, list_platforms())
-        raise FileFormatError(f"no platform is called {name_or_path!r}{known}, or give the path of a .toml file")
+        choices = choices_for(name_or_path, list_platforms())
+        raise FileFormatError(f"no platform is called {name_or_path!r}{choices}, or give the path of a .toml file")
     file_name = f"{name_or_path}.toml"
     return platform_from_toml(resources.files(__package__).joinpath(file_name).read_text(encoding="utf-8"), file_name)
 
 
 def platform_from_toml(text: str, origin: str = "platform") -> Platform:
-    """The platform in a TOML document. Raises FileFormatError naming ``origin`` and the key inside the document."""
+    """Parse the platform in a TOML document. Raises FileFormatError naming ``origin`` and the key inside it."""
     try:
         return _platform(PlatformDocument.model_validate(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:
@@ -235,7 +235,7 @@ def platform_from_toml(text: str, origin: str = "platform") -> Platform:
 
 
 def _platform(document: PlatformDocument) -> Platform:
-    """The platform of a document whose keys are well-formed. Raises FileFormatError naming the key."""
+    """Return the platform of a document whose keys are well-formed. Raises FileFormatError naming the key."""
     index: dict[str, int] = {}
     for i, entry in enumerate(document.devices):
         for j, name in enumerate(entry.names):
@@ -254,7 +254,7 @@ def _platform(document: PlatformDocument) -> Platform:
 
 
 def _link_tables(links: _Links | None, index: dict[str, int]) -> tuple[FloatArray, FloatArray]:
-    """Latency and bandwidth of every ordered pair: the default, then each ``between`` in turn. [D, D] each."""
+    """Return latency and bandwidth [D, D] of every ordered pair: the default, then each ``between`` in turn."""
     d = len(index)
     if links is None:
         if d > 1:

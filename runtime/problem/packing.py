@@ -1,4 +1,4 @@
-"""Packing: where no single device holds a model, which devices can hold its weights, or that none can.
+"""Packing of weights into devices' memories where no single device holds a model, or a proof that there is none.
 
 Legend: U placement units, D devices.
 """
@@ -22,7 +22,7 @@ INFEASIBLE_STATUS = 2  # of scipy.optimize.milp
 
 
 class Packing(Enum):
-    """What is known of a packing."""
+    """The outcome of a packing."""
 
     FOUND = "found"
     IMPOSSIBLE = "impossible"  # proven
@@ -31,18 +31,18 @@ class Packing(Enum):
 
 @dataclass(frozen=True, eq=False)
 class PackedWeights:
-    """The end of a packing, and the placement [U] where one was found."""
+    """The outcome of a packing, and the placement [U] if one was found."""
 
     status: Packing
     placement: IntArray | None = None
 
 
 def pack_weights(problem: ScheduleProblem, units: Problem, limit_s: float = TIME_LIMIT_S) -> PackedWeights:
-    """Put units where their weights fit, on fast devices as far as it goes.
+    """Put units where their weights fit, on fast devices as far as possible.
 
-    Every unit of U goes to one device that supports it, the weights of a device stay within its memory, and so
+    Every unit goes to one device that supports it, the weights of a device stay within its memory, and so
     do the weights of a unit with the largest result of its ops that take time: a mixed-integer program, given
-    ``limit_s``, and not begun where that is nothing. Results of other ops, which need room too, are left to the
+    ``limit_s`` seconds, and not begun if that is 0. Results of other ops, which need room too, are left to the
     simulation.
     """
     assert units.costs is not None
@@ -68,7 +68,7 @@ def _packed(
     u, d = time_s.shape
     choice = np.arange(u * d)
     unit, device = np.divmod(choice, d)
-    share = weight_bytes[unit] / np.maximum(memory_bytes[device], 1.0)  # 0 where there is no limit
+    share = weight_bytes[unit] / np.maximum(memory_bytes[device], 1.0)  # 0 without a limit
     one_device, within = coo_array((np.ones(u * d), (unit, choice))), coo_array((share, (device, choice)))
     low, high = np.r_[np.ones(u), np.zeros(d)], np.ones(u + d)
     answer = milp(

@@ -1,4 +1,4 @@
-"""Pins: ops that stay on a device, a limit of the problem, so that every method obeys.
+"""Pins: ops that must stay on a device, part of the problem, so that every method obeys.
 
 Legend: N ops, U placement units, D devices.
 """
@@ -18,14 +18,14 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 
 NOT_PINNED = -1
-"""In place of the device of an op that no pin names."""
+"""Device of an op that no pin names."""
 
 
 @dataclass(frozen=True)
 class Pin:
-    """Ops whose names ``pattern`` matches from end to end stay on ``device``.
+    """A rule that ops whose full name matches ``pattern`` stay on ``device``.
 
-    Raises OptionError for a pattern that is no regular expression.
+    Raises OptionError for a pattern that is not a regular expression.
     """
 
     pattern: str
@@ -42,22 +42,22 @@ class Pin:
 
     @property
     def text(self) -> str:
-        """The pin as ``parse_pins`` takes it."""
+        """Return the pin in the form that ``parse_pins`` reads."""
         return f"{self.pattern}={self.device}"
 
     def chosen(self, names: Sequence[str]) -> IntArray:
-        """Indices of the names that match. Raises OptionError where none does."""
+        """Return the indices of the names that match. Raises OptionError where none does."""
         whole = re.compile(self.pattern)
-        found = np.array([v for v, name in enumerate(names) if whole.fullmatch(name)], dtype=np.int64)
-        if len(found):
-            return found
+        matching = np.array([v for v, name in enumerate(names) if whole.fullmatch(name)], dtype=np.int64)
+        if len(matching):
+            return matching
         parts = sum(whole.search(name) is not None for name in names)
         hint = f"; it matches parts of {parts}: write .*{self.pattern}.*" if parts else f"; one op is {names[0]!r}"
         raise OptionError(f"{self}: no op's name matches {self.pattern!r} from end to end{hint}")
 
 
 def parse_pins(texts: Sequence[str]) -> tuple[Pin, ...]:
-    """Pins from ``REGEX=DEVICE``; the last equals sign counts. Raises OptionError for other forms."""
+    """Parse pins from ``REGEX=DEVICE``; the last equals sign counts. Raises OptionError for other forms."""
     pins = []
     for text in texts:
         pattern, _, device = text.rpartition("=")
@@ -70,12 +70,12 @@ def parse_pins(texts: Sequence[str]) -> tuple[Pin, ...]:
 def pinned_devices(
     names: Sequence[str], pins: Sequence[Pin], devices: Sequence[str], floats: BoolArray | None = None
 ) -> IntArray:
-    """[N] the device that each op is pinned to, or NOT_PINNED; ops that float, which follow their readers, never are.
+    """Return [N] the device that each op is pinned to, or NOT_PINNED; floating ops follow their readers.
 
-    Raises OptionError for a device that is not there, a pattern that names no op or only ops that float, and an op that
+    Raises OptionError for a device that is not there, a pattern that names no op or only floating ops, and an op that
     is pinned to two devices.
     """
-    found = np.full(len(names), NOT_PINNED, dtype=np.int64)
+    pinned = np.full(len(names), NOT_PINNED, dtype=np.int64)
     by: dict[int, Pin] = {}
     for pin in pins:
         if pin.device not in devices:
@@ -90,14 +90,14 @@ def pinned_devices(
         for v in chosen.tolist():
             if by.setdefault(v, pin).device != pin.device:
                 raise OptionError(f"{by[v]} and {pin} contradict each other: both name op {names[v]!r}")
-        found[chosen] = devices.index(pin.device)
-    return found
+        pinned[chosen] = devices.index(pin.device)
+    return pinned
 
 
 def with_pins(problem: Problem, pinned: IntArray) -> Problem:
-    """The problem with every unit that holds a pinned op on that op's device alone.
+    """Return the problem with every unit that has a pinned op on that op's device alone.
 
-    Raises OptionError where a unit holds ops that are pinned to two devices, or its device does not support it.
+    Raises OptionError where a unit has ops that are pinned to two devices, or its device does not support it.
     """
     labels, names = problem.units.partition.labels, problem.units.fine.op_names
     supported = problem.supported.copy()
@@ -120,7 +120,7 @@ def with_pins(problem: Problem, pinned: IntArray) -> Problem:
 
 
 def restricted(problem: Problem, supported: BoolArray) -> Problem:
-    """The problem with fewer choices: ``supported`` [U, D] has no device for a unit that the problem has not."""
+    """Return the problem with fewer choices; ``supported`` [U, D] must not add a device for a unit."""
     costs, ops = problem.costs, problem.ops
     if costs is not None:
         costs = replace(costs, time_s=np.where(supported, costs.time_s, np.nan))
@@ -130,10 +130,10 @@ def restricted(problem: Problem, supported: BoolArray) -> Problem:
 
 
 def with_pinned_ops(problem: ScheduleProblem, pins: Sequence[Pin]) -> ScheduleProblem:
-    """A problem by ops, of which pinned ones and those tied to them have a time on their device alone.
+    """Return a problem by ops, in which pinned ops and those tied to them have a time on their device alone.
 
     Raises OptionError as ``pinned_devices`` and ``with_pins`` do.
     """
-    found = with_pins(problem_of(problem), pinned_devices(problem.op_names, pins, problem.device_names)).ops
-    assert isinstance(found, ScheduleProblem)
-    return found
+    ops = with_pins(problem_of(problem), pinned_devices(problem.op_names, pins, problem.device_names)).ops
+    assert isinstance(ops, ScheduleProblem)
+    return ops

@@ -1,4 +1,4 @@
-"""PlacementCosts: simulated costs as searches use them, for any executor. Legend: N ops, B placements."""
+"""The interface of simulated costs that searches use, for any executor. Legend: N ops, B placements."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 Priorities: TypeAlias = Sequence[IntArray | None]
-"""Of placements, the ranks [N] of their ops, the smallest first; None where the order is left to the executor."""
+"""Ranks [N] of ops for each placement, smallest first; None if the order is left to the executor."""
 
 
 class PlacementCosts(ABC):
-    """Simulated seconds of placements, which measured ones refine.
+    """Base of simulated costs of placements, which measured ones refine.
 
-    ``priority`` are those of each placement; without them the order is the executor's, as it always is under HETERO.
+    ``priority`` has ranks for each placement; without them the order is the executor's, as it always is under HETERO.
     """
 
     costs: ScheduleProblem
-    """The same by op and link, for methods that compute on costs; ``time_s`` is [N, D]."""
+    """Costs by op and link, for methods that compute on costs; ``time_s`` is [N, D]."""
 
     @property
     def steps(self) -> float:
-        """About how many steps a placement takes the interpreter, each of them as much as to simulate one op."""
+        """Return the approximate steps of interpreting one placement, in units of the time to simulate one op."""
         return float(self.costs.num_ops + len(self.costs.edge_src))
 
     @abstractmethod
     def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
-        """[B] simulated seconds of one inference under placements [B, N]; infinite where one is illegal."""
+        """Return [B] the simulated seconds of one inference under placements [B, N]; infinite where one is illegal."""
 
     @abstractmethod
     def period_s(self, placements: IntArray) -> FloatArray:
-        """[B] simulated seconds per inference with many in flight; infinite where a placement is illegal.
+        """Return [B] the simulated seconds per inference in steady state; infinite where a placement is illegal.
 
         That is the load of the busiest device. Devices that slow each other down begin together, and each works until
         its own load is done.
@@ -44,7 +44,7 @@ class PlacementCosts(ABC):
 
     @abstractmethod
     def calibrated(self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None) -> Self:
-        """Costs refitted to measured latencies [B] of placements [B, N]; without observations nothing changes."""
+        """Return costs refitted to measured latencies [B] of placements [B, N]; unchanged without observations."""
 
     def values(
         self,
@@ -53,10 +53,10 @@ class PlacementCosts(ABC):
         priority: Priorities | None = None,
         peak_bytes: FloatArray | None = None,
     ) -> FloatArray:
-        """[B] simulated values of an objective; infinite where a placement is illegal.
+        """Return [B] the simulated values of an objective; infinite where a placement is illegal.
 
-        ``peak_bytes`` [B] are those of the fullest devices, where the objective counts memory. The power of devices is
-        not known: energy is that at one watt, which measurements correct.
+        ``peak_bytes`` [B] are those of the fullest devices, if the objective counts memory. The power of devices is
+        unknown: energy is that at one watt, which measurements correct.
         """
 
         def figures(quantity: Quantity) -> FloatArray:
@@ -70,10 +70,10 @@ class PlacementCosts(ABC):
     def fitted(
         self, objective: Objective, placements: IntArray, measured: FloatArray, priority: Priorities | None = None
     ) -> tuple[Self, float]:
-        """Costs, and a factor on their values, refitted to measured values [B] of an objective.
+        """Return costs, and a factor on their values, refitted to measured values [B] of an objective.
 
-        Only latencies tell what ops and transfers take; else there is one factor for all, and where peaks of memory
-        count, which nothing measures, none.
+        Only latencies tell the costs of ops and transfers; other objectives get one factor for all values, and those
+        that count memory, which nothing measures, none.
         """
         if objective.quantities == (Quantity.LATENCY,):
             return self.calibrated(placements, measured, priority), 1.0

@@ -1,4 +1,4 @@
-"""Plan: a placement and, optionally, priorities. Legend: N ops, U placement units."""
+"""Plans: a placement and, optionally, priorities. Legend: N ops, U placement units."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """The device of every unit and, where a method chooses it, the order in which devices take ready units.
+    """The device of every unit and, if a method chooses it, the order in which devices take ready units.
 
-    ``placement`` [U] holds device indices, ``priority`` [U] ranks, the smallest first. Arrays are copied and cannot be
-    written to; plans are equal where both are, and can be keys. Raises ValueError for shapes other than [U].
+    ``placement`` [U] has device indices, ``priority`` [U] ranks, smallest first. Arrays are copied and read-only;
+    plans are equal if both are, and can be keys. Raises ValueError for shapes other than [U].
     """
 
     placement: IntArray  # [U]
@@ -32,17 +32,17 @@ class Plan:
 
     @cached_property
     def key(self) -> bytes:
-        """Equal for equal plans."""
+        """Return a key that is equal for equal plans."""
         return self.placement.tobytes() + (b"" if self.priority is None else self.priority.tobytes())
 
     @cached_property
     def unordered(self) -> Plan:
-        """The same placement, whose order is left to the executor."""
+        """Return the plan without priorities."""
         return self if self.priority is None else Plan(self.placement)
 
     @cached_property
     def is_split(self) -> bool:
-        """Whether units are on more than one device."""
+        """Return whether units are on more than one device."""
         return bool((self.placement != self.placement[0]).any())
 
     def __eq__(self, other: object) -> bool:
@@ -57,7 +57,7 @@ class Plan:
 
 
 def priority_by_end(end_s: FloatArray, ties: FloatArray | IntArray) -> IntArray:
-    """[N] ranks that keep a schedule: by ends, then by ``ties`` [N], such as starts.
+    """Return [N] ranks that keep a schedule: by ends, then by ``ties`` [N], such as starts.
 
     By starts, an op that takes no time could come behind one that starts as it ends, and would wait for its end.
     """
@@ -65,12 +65,12 @@ def priority_by_end(end_s: FloatArray, ties: FloatArray | IntArray) -> IntArray:
 
 
 def op_priority(problem: ScheduleProblem, unit_of_op: IntArray, unit_priority: IntArray) -> IntArray:
-    """[N] distinct ranks of ops from ranks [U] of units; ops of one unit are in topological order."""
+    """Return [N] distinct ranks of ops from ranks [U] of units; ops of one unit are in topological order."""
     return inverse_of(np.lexsort((inverse_of(problem.topological_order), unit_priority[unit_of_op])))
 
 
 def unit_priority(unit_of_op: IntArray, priority: IntArray) -> IntArray:
-    """[U] distinct ranks of units from ranks [N] of ops: that of a unit's first op counts."""
+    """Return [U] distinct ranks of units from ranks [N] of ops: that of a unit's first op counts."""
     first = np.full(int(unit_of_op.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, unit_of_op, priority)
     return inverse_of(np.argsort(first, kind="stable"))

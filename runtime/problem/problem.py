@@ -1,4 +1,4 @@
-"""Problem: all that a placer sees. Legend: U placement units, D devices, N ops."""
+"""Problems: all that a placement method sees. Legend: U placement units, D devices, N ops."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Problem:
     """A graph of placement units to be spread over devices.
 
     A candidate is an array [U] of device indices, one per unit; ``units.partition`` expands it to ops.
-    ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are what units and transfers
-    take, where that is known: its ops are the units, in the same order. ``semantics`` is how plans are executed.
-    ``ops`` are the costs of the ops themselves, where plans are judged by these: those of a problem file, or those of a
-    model under HETERO; of its launches and of tensors that stay on their device, ``costs`` are an estimate.
+    ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are those of units and transfers,
+    if known: its ops are the units, in the same order. ``semantics`` is how plans are executed.
+    ``ops`` are the costs of the ops themselves, if plans are judged by these: those of a problem file, or those of a
+    model under HETERO; there ``costs`` only estimate launches and tensors that stay on their device.
     Raises ValueError when a table has another shape than [U, D] or a unit runs nowhere.
     """
 
@@ -46,23 +46,23 @@ class Problem:
 
     @property
     def num_units(self) -> int:
-        """U, the number of placement units."""
+        """Return U, the number of placement units."""
         return self.units.graph.num_ops
 
     @property
     def num_devices(self) -> int:
-        """D, the number of devices."""
+        """Return D, the number of devices."""
         return len(self.devices)
 
     @property
     def known_costs(self) -> ScheduleProblem:
-        """The costs, of a problem that was checked to have them."""
+        """Return the costs of a problem that has been checked to have them."""
         assert self.costs is not None
         return self.costs
 
     @property
     def simulated(self) -> tuple[ScheduleProblem, IntArray]:
-        """The costs of a simulated machine, by op where these are known, else by unit; and [N] the unit of each op.
+        """Return the costs of a simulated machine, by op if known, else by unit; and [N] the unit of each op.
 
         Raises ValueError for a problem without costs.
         """
@@ -73,19 +73,19 @@ class Problem:
         return self.costs, np.arange(self.num_units)
 
     def expand(self, unit_devices: IntArray) -> IntArray:
-        """[..., N] device index per op from [..., U] device index per unit."""
+        """Expand device indices per unit [..., U] to device indices per op [..., N]."""
         return unit_devices[..., self.units.partition.labels]
 
     def nearest(self, unit_devices: IntArray) -> Plan:
-        """The plan with every unit where it is in ``unit_devices`` [U] if it may be there, else on its first device."""
+        """Return the plan with units as in ``unit_devices`` [U] where supported, else on their first device."""
         is_able = self.supported[np.arange(self.num_units), unit_devices]
         return Plan(np.where(is_able, unit_devices, self.supported.argmax(axis=1)))
 
     @property
     def alone(self) -> list[Plan]:
-        """[D] the plans nearest to having all on one device."""
+        """Return [D] the plans nearest to having all units on one device."""
         return [self.nearest(np.full(self.num_units, d)) for d in range(self.num_devices)]
 
     def is_legal(self, unit_devices: IntArray) -> bool:
-        """Whether every unit is on a device that supports it."""
+        """Return whether every unit is on a device that supports it."""
         return bool(self.supported[np.arange(self.num_units), unit_devices].all())

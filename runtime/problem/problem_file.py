@@ -22,10 +22,10 @@ FORMAT_NAME: Literal["hsdag-problem"] = "hsdag-problem"
 FORMAT_VERSION: Literal[1] = 1
 
 LARGEST = 1e24
-"""Bound of all amounts, and of the reciprocal of bandwidths: sums stay far from infinity."""
+"""Upper bound of all amounts, and of the reciprocal of bandwidths, so that sums stay far from infinity."""
 
 LABELS = {"types": "type", "colocate": "colocate", "meta_ops": "meta_op", "roles": "role", "expressions": "expr"}
-"""The columns of OpLabels, and what they are called in files."""
+"""Columns of OpLabels, and their names in files."""
 
 _Amount = Annotated[float, Field(ge=0, le=LARGEST)]
 _Factor = Annotated[float, Field(ge=1, le=LARGEST)]
@@ -55,7 +55,7 @@ class _Device(_Record):
 
 
 def _with_diagonal(value: float | None, written: Any) -> BeforeValidator:
-    """Puts a value on the diagonal of a table of pairs of devices, whose entries there mean nothing in files.
+    """Return a validator that puts a value on the diagonal of a table of pairs of devices, unused in files.
 
     ``written`` is the type of a table in a file.
     """
@@ -109,7 +109,7 @@ class ProblemDocument(_Record):
 
 
 def read_problem(path: str | Path) -> ScheduleProblem:
-    """The problem in a file. Raises FileFormatError naming the file and the place inside it, or what a model is for."""
+    """Read the problem in a file. Raises FileFormatError naming file and place, or the commands for a model."""
     if Path(path).suffix in MODEL_SUFFIXES and Path(path).is_file():
         place, profile = (command_line(["hsdag", *words]) for words in (["place", str(path)], ["profile", str(path)]))
         raise FileFormatError(
@@ -125,7 +125,7 @@ def write_problem(problem: ScheduleProblem, path: str | Path) -> None:
 
 
 def problem_from_json(text: str, origin: str = "problem") -> ScheduleProblem:
-    """The problem in a document. Raises FileFormatError naming ``origin`` and the place inside the document."""
+    """Parse the problem in a document. Raises FileFormatError naming ``origin`` and the place inside the document."""
     document = parse_document(text, origin, FORMAT_NAME, (FORMAT_VERSION,))
     try:
         return _problem(ProblemDocument.model_validate(document))
@@ -136,7 +136,7 @@ def problem_from_json(text: str, origin: str = "problem") -> ScheduleProblem:
 
 
 def problem_to_json(problem: ScheduleProblem) -> str:
-    """The document of a problem."""
+    """Return the document of a problem."""
     ops = [
         _Op(
             name=problem.op_names[v],
@@ -180,12 +180,12 @@ def problem_to_json(problem: ScheduleProblem) -> str:
         ops=ops,
         edges=[_Edge(src=problem.op_names[u], dst=problem.op_names[v], bytes=b, port=p or None) for u, v, b, p in rows],
     )
-    # a device without memory_bytes has no limit and a null bandwidth no cost, so null says enough
+    # no memory_bytes means no limit and a null bandwidth no cost, so None is left out
     return document.model_dump_json(exclude_none=True, indent=1) + "\n"
 
 
 def _problem(document: ProblemDocument) -> ScheduleProblem:
-    """The problem of a document whose fields are well-formed. Raises FileFormatError naming the place."""
+    """Return the problem of a document whose fields are well-formed. Raises FileFormatError naming the place."""
     k = len(document.devices)
     _check_names("devices", (device.name for device in document.devices))
     _check_names("ops", (op.name for op in document.ops))
@@ -264,7 +264,7 @@ def _check_ops(ops: Sequence[_Op], memory_bytes: Sequence[float]) -> None:
 
 
 def _edges(edges: Sequence[_Edge], index: Mapping[str, int]) -> IntArray:
-    """[E, 2] op indices."""
+    """Return [E, 2] op indices."""
     pairs = np.empty((len(edges), 2), dtype=np.int64)
     for i, edge in enumerate(edges):
         for side, name in enumerate((edge.src, edge.dst)):
@@ -280,14 +280,14 @@ def _check_acyclic(ops: Sequence[_Op], edges: IntArray) -> None:
         return
     import networkx as nx
 
-    found = nx.find_cycle(nx.DiGraph(edges.tolist()))
-    shown = [repr(ops[v].name) for v in (found[0][0], *(v for _, v in found))]
+    cycle = nx.find_cycle(nx.DiGraph(edges.tolist()))
+    shown = [repr(ops[v].name) for v in (cycle[0][0], *(v for _, v in cycle))]
     names = " -> ".join(shown if len(shown) <= 8 else [*shown[:6], "...", shown[-1]])
-    raise FileFormatError(f"edges[{edges.tolist().index(list(found[0]))}]: the edges form a cycle: {names}")
+    raise FileFormatError(f"edges[{edges.tolist().index(list(cycle[0]))}]: the edges form a cycle: {names}")
 
 
 def _link_tables(links: _Links | None, k: int) -> tuple[FloatArray, FloatArray]:
-    """[D, D] latencies and bandwidths; without links, which one device may do without, nothing costs anything."""
+    """Return [D, D] latencies and bandwidths; without links, which one device may do without, all is free."""
     if links is None:
         if k > 1:
             raise FileFormatError(f"links: missing, but there are {k} devices")
@@ -297,7 +297,7 @@ def _link_tables(links: _Links | None, k: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _square(field: str, rows: Sequence[Sequence[float | None]], k: int) -> FloatArray:
-    """[k, k] table; null means a free link."""
+    """Return a [k, k] table; null means a free link."""
     if len(rows) != k:
         raise FileFormatError(f"{field}: {k} rows expected, one per device, not {len(rows)}")
     for i, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""ScheduleProblem: all that a simulated schedule depends on, in struct-of-arrays form.
+"""Scheduling problems: all that a simulated schedule depends on, in struct-of-arrays form.
 
 Legend: N ops, E edges, D devices.
 """
@@ -28,11 +28,11 @@ from hsdag.ir.placement.placement import ModelRecord
 from hsdag.runtime.objectives import Objective, Quantity
 
 FREE = float("inf")
-"""Bandwidth of a link that costs nothing but its latency, and memory of a device without a limit."""
+"""Bandwidth of a link that costs only its latency, and memory of a device without a limit."""
 
 
 class CostSource(Enum):
-    """Where the figures of a cost model come from."""
+    """The source of a cost model's figures."""
 
     MEASURED = "measured"
     CALIBRATED = "calibrated"
@@ -42,18 +42,18 @@ class CostSource(Enum):
 
 @dataclass(frozen=True)
 class OpLabels:
-    """What is known of each op beside its costs; every column is [N], with "" where nothing is known."""
+    """Properties of each op beside its costs; every column is [N], with "" where nothing is known."""
 
     types: tuple[str, ...]
     colocate: tuple[str, ...]  # name of the set of ops that must share a device
     meta_ops: tuple[str, ...]  # the op that this one is a shard of
     roles: tuple[str, ...]  # "shard", "reduce" or ""
     expressions: tuple[str, ...]  # what the op computes
-    canonical: tuple[str, ...] = ()  # the op's name in placement files; by default its name
+    canonical: tuple[str, ...] = ()  # the op's name in placement files; op names by default
 
     @staticmethod
     def empty(num_ops: int, types: Sequence[str] | None = None) -> OpLabels:
-        """Labels of ops of which at most the types are known."""
+        """Return labels of ops of which at most the types are known."""
         nothing = ("",) * num_ops
         return OpLabels(tuple(types) if types is not None else nothing, nothing, nothing, nothing, nothing)
 
@@ -62,15 +62,14 @@ class OpLabels:
 class ScheduleProblem:
     """Ops with a duration per device, edges with sizes, and the links between devices.
 
-    ``time_s`` is NaN where a device does not support an op. Diagonals of the link tables are ignored, but under HETERO,
-    where they are what a tensor costs between two submodels on one device; an infinite bandwidth means a link that
-    costs its latency alone. ``launch_s`` is what sequential execution
-    pays at the start of each subgraph. ``slowdown[a, b]`` is how many times as long an op takes on device a while
-    device b runs one too, by which the factors of several devices add up, less 1 each; None where devices do not slow
-    each other down, and its diagonal is ignored. ``topological_order`` is the order of sequential execution. ``source``
-    says where the figures come from, ``model`` which model they are of, where that is known, and ``devices`` what
-    OpenVINO devices the names stand for, or nothing. ``power_w`` is what devices take while they compute, NaN where
-    that is not known; None where nothing is.
+    ``time_s`` is NaN where a device does not support an op. Diagonals of the link tables are ignored except under
+    HETERO, where they are the cost of a tensor between two submodels on one device; an infinite bandwidth means a link
+    that costs its latency alone. ``launch_s`` is the cost of starting each subgraph in sequential execution.
+    ``slowdown[a, b]`` is the factor by which an op on device a takes longer while device b runs one too; the factors of
+    several devices add up, less 1 each. It is None where devices do not slow each other down, and its diagonal is
+    ignored. ``topological_order`` is the order of sequential execution. ``source`` says where the figures come from,
+    ``model`` which model they are of, if known, and ``devices`` which OpenVINO devices the names stand for, or nothing.
+    ``power_w`` is the power of devices while they compute, NaN where unknown; None if all are.
 
     Raises ValueError when a table has the wrong shape or an entry outside its range, an edge leaves the
     graph, or the order is not topological.
@@ -153,7 +152,7 @@ class ScheduleProblem:
             raise ValueError(f"op {op!r} of problem {self.name!r} runs on no device")
 
     def check(self, objective: Objective) -> None:
-        """Raise OptionError where figures are not known that an objective is made of."""
+        """Raise OptionError if figures that an objective needs are unknown."""
         for name, power_w in zip(self.device_names, self.known_power_w, strict=True):
             if Quantity.ENERGY in objective.quantities and np.isnan(power_w):
                 raise OptionError(
@@ -163,17 +162,17 @@ class ScheduleProblem:
 
     @property
     def known_power_w(self) -> FloatArray:
-        """[D] what devices take while they compute, NaN where nothing is known."""
+        """Return [D] the power of devices while they compute, NaN where unknown."""
         return np.full(self.num_devices, np.nan) if self.power_w is None else self.power_w
 
     @property
     def num_ops(self) -> int:
-        """N."""
+        """Return N."""
         return len(self.op_names)
 
     @cached_property
     def with_single_results(self) -> ScheduleProblem:
-        """The same with all results that one op reads of another sent as one: the sum of their largest edges."""
+        """Return the problem with all results that an op reads of another sent as one, of their summed sizes."""
         read, of_read = np.unique(np.stack([self.edge_src, self.edge_dst, self.edge_port]), axis=1, return_inverse=True)
         largest = np.zeros(read.shape[1])
         np.maximum.at(largest, of_read.reshape(-1), self.edge_bytes)
@@ -184,32 +183,32 @@ class ScheduleProblem:
 
     @property
     def canonical_names(self) -> tuple[str, ...]:
-        """[N] the names of the ops in placement files."""
+        """Return [N] the names of the ops in placement files."""
         return self.labels.canonical or self.op_names
 
     @property
     def excess(self) -> FloatArray:
-        """[D, D] what slow-downs exceed 1 by; [0, 0] where devices do not slow each other down."""
+        """Return [D, D] slow-downs minus 1; [0, 0] where devices do not slow each other down."""
         return excess_of(self.slowdown, self.num_devices)
 
     @property
     def num_devices(self) -> int:
-        """D."""
+        """Return D."""
         return len(self.device_names)
 
     @property
     def device_records(self) -> tuple[DeviceSpec, ...]:
-        """[D] the devices as a placement file lists them; where nothing else is known, each is its own plugin."""
+        """Return [D] the devices as a placement file lists them; by default each is its own plugin."""
         return self.devices or tuple(DeviceSpec(name=name, plugin=name) for name in self.device_names)
 
     @cached_property
     def supported(self) -> BoolArray:
-        """[N, D] whether a device runs an op."""
+        """Return [N, D] whether a device runs an op."""
         return ~np.isnan(self.time_s)
 
     @cached_property
     def index_of(self) -> dict[str, int]:
-        """Op index by name."""
+        """Return the index of each op by its name."""
         return {name: v for v, name in enumerate(self.op_names)}
 
     @staticmethod
@@ -222,7 +221,7 @@ class ScheduleProblem:
         order: IntArray | None = None,
         **others: Any,
     ) -> ScheduleProblem:
-        """A problem from plain tables; ``others`` are fields by name, of which a single number fills a table.
+        """Build a problem from plain tables; ``others`` are fields by name, of which a single number fills a table.
 
         ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output, other amounts to
         0, bandwidths and memory to FREE. An edge carries the first result of its producer unless ``edge_port`` says
@@ -235,15 +234,15 @@ class ScheduleProblem:
         n, d = times.shape
         pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
         src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
-        known: dict[str, Any] = {"labels": OpLabels.empty(n), "op_overhead_s": 0.0, "transfer_overhead_s": 0.0}
-        known |= {field: value for field, value in others.items() if value is not None}
+        fields: dict[str, Any] = {"labels": OpLabels.empty(n), "op_overhead_s": 0.0, "transfer_overhead_s": 0.0}
+        fields |= {field: value for field, value in others.items() if value is not None}
         for field, shape in _table_shapes(n, len(src), d).items():
-            if field not in ("slowdown", "power_w") or field in known:
+            if field not in ("slowdown", "power_w") or field in fields:
                 free = FREE if field in ("link_bandwidth_bytes_per_s", "memory_bytes") else 0.0
-                known[field] = _table(known.get(field, free), shape)
+                fields[field] = _table(fields.get(field, free), shape)
         if others.get("edge_bytes") is None:
-            known["edge_bytes"] = known["output_bytes"][src]
-        known["edge_port"] = known["edge_port"].astype(np.int64)
+            fields["edge_bytes"] = fields["output_bytes"][src]
+        fields["edge_port"] = fields["edge_port"].astype(np.int64)
         return ScheduleProblem(
             device_names=tuple(device_names) if device_names is not None else tuple(f"d{i}" for i in range(d)),
             op_names=tuple(op_names) if op_names is not None else tuple(f"op{v}" for v in range(n)),
@@ -251,14 +250,14 @@ class ScheduleProblem:
             edge_src=src,
             edge_dst=dst,
             topological_order=topological_order(n, src, dst) if order is None else order.copy(),
-            **known,
+            **fields,
         )
 
     @staticmethod
     def from_graph(
         graph: ComputationGraph, time_s: ArrayLike, device_names: Sequence[str] | None = None, **others: Any
     ) -> ScheduleProblem:
-        """The problem of placing ``graph``; sequential execution keeps the graph's order, ``others`` are more fields.
+        """Build the problem of placing ``graph``; sequential execution keeps its order, ``others`` are more fields.
 
         Raises ValueError when graph, times and device names disagree in size, or an op runs nowhere.
         """
@@ -279,7 +278,7 @@ class ScheduleProblem:
 
 
 def _table_shapes(num_ops: int, num_edges: int, num_devices: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the tables that a number can fill."""
+    """Return the shapes of the tables that a number can fill."""
     of_ops, of_edges, of_devices, of_links = (num_ops,), (num_edges,), (num_devices,), (num_devices, num_devices)
     return {
         "output_bytes": of_ops,
@@ -296,7 +295,7 @@ def _table_shapes(num_ops: int, num_edges: int, num_devices: int) -> dict[str, t
 
 
 def excess_of(slowdown: FloatArray | None, num_devices: int) -> FloatArray:
-    """[D, D] what slow-downs exceed 1 by, 0 on the diagonal; [0, 0] where devices do not slow each other down.
+    """Return [D, D] slow-downs minus 1, 0 on the diagonal; [0, 0] where devices do not slow each other down.
 
     Raises ValueError where a slow-down is not finite or below 1.
     """
@@ -309,6 +308,6 @@ def excess_of(slowdown: FloatArray | None, num_devices: int) -> FloatArray:
 
 
 def _table(values: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    """A table of its own: filled where one number is given, else as it came."""
-    given = np.asarray(values, dtype=np.float64)
-    return np.full(shape, float(given)) if given.ndim == 0 else given.copy()
+    """Return a new table: filled with a single number, or a copy of the table."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.full(shape, float(array)) if array.ndim == 0 else array.copy()

@@ -21,7 +21,7 @@ class Order(Enum):
 
     PRIORITY = "priority"  # the smallest given rank
     FIFO = "fifo"  # the op whose last input arrived first
-    CRITICAL_PATH = "critical-path"  # the longest way to the end
+    CRITICAL_PATH = "critical-path"  # the longest path to the end
     DEPTH_FIRST = "depth-first"  # the op whose last input arrived last
     RANDOM = "random"  # the smallest of the ranks drawn with the seed
 
@@ -32,12 +32,12 @@ class Links(Enum):
     INDEPENDENT = "independent"  # nothing: any number at once
     EGRESS = "egress"  # the sender's one bus; a transfer serves all destinations (Placeto, A.5)
     CHANNEL = "channel"  # the one channel of the ordered pair of devices
-    BLOCKING = "blocking"  # both devices, which it occupies; known to the throughput objective alone
+    BLOCKING = "blocking"  # both devices, which it occupies; for the throughput objective alone
 
 
 @dataclass(frozen=True)
 class Semantics:
-    """How to simulate: ``order`` None is PRIORITY where ranks are given, else FIFO; ``seed`` draws ranks for RANDOM."""
+    """Rules of a simulation; ``order`` None is PRIORITY with ranks, else FIFO; ``seed`` draws the ranks of RANDOM."""
 
     execution: Execution = Execution.WORK_CONSERVING
     order: Order | None = None
@@ -45,10 +45,10 @@ class Semantics:
     seed: int = 0
 
     def check(self, objective: Objective) -> None:
-        """Raise OptionError where an objective is not defined under them."""
+        """Raise OptionError if an objective is not defined under these semantics."""
         if self.links is Links.BLOCKING and objective.quantities != (Quantity.PERIOD,):
             raise OptionError("--links blocking is for --objective throughput only; choose other links")
 
     def named(self) -> dict[str, str]:
-        """What was chosen, by the names of the options."""
+        """Return the values by the names of the options."""
         return {"execution": self.execution.value, "order": (self.order or Order.FIFO).value, "links": self.links.value}

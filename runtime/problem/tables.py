@@ -1,4 +1,4 @@
-"""Tables and levels of ops that list scheduling works on, and features of ops that networks and rules read.
+"""Tables and levels of ops for list scheduling, and features of ops for networks and rules.
 
 Legend: N ops, E edges, D devices, F features.
 """
@@ -15,7 +15,7 @@ from hsdag.ir.kernels import inlined
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 NOISE = 2.0**-40
-"""Levels that differ by less than about this share of the longest are equal but for rounding."""
+"""Share of the longest level below which two levels differ by rounding alone."""
 
 OP_FEATURES = (
     "time, the mean over devices",
@@ -32,7 +32,9 @@ OP_FEATURES = (
     "longest path through it, as a share of the longest path",
     "longest way to the end without transfers, as a share of the longest path",
 )
-"""The first five are DOPPLER's (App. E.1). Times in units of the mean op, counts and the spread are logarithms."""
+"""Features of ops; the first five are DOPPLER's (App. E.1). All but the shares are logarithms, of times in units of the
+mean op's, of counts, and of the spread.
+"""
 WAY_TO_END, PATH_THROUGH, STATIC_WAY = 9, 11, 12
 
 
@@ -60,18 +62,18 @@ class Levels(NamedTuple):
     """Lengths of paths through each op [N] in seconds, at mean costs.
 
     An op takes the mean over the devices that support it, an edge the mean over ordered pairs of distinct devices
-    (Topcuoglu et al. 2002, eq. 6 and 7; nothing with one device). Levels lie on a fine grid, so that those that are
-    equal but for rounding tie.
+    (Topcuoglu et al. 2002, eq. 6 and 7; nothing with one device). Levels are rounded to a fine grid, so that levels
+    that are equal but for rounding tie.
     """
 
     upward_s: FloatArray  # to the end of the graph, own time included: b-level, rank_u (eq. 8)
-    downward_s: FloatArray  # from the beginning, own time left out: t-level, rank_d (eq. 10)
-    static_s: FloatArray  # as upward, without communication
-    heaviest: IntArray  # the consumer on the longest way to the end, -1 at its end; ties by op index
+    downward_s: FloatArray  # from the beginning, without own time: t-level, rank_d (eq. 10)
+    static_s: FloatArray  # b-level without communication
+    heaviest: IntArray  # the consumer on the longest path to the end, -1 at its end; ties by op index
 
 
 def tables_of(problem: ScheduleProblem) -> Tables:
-    """The tables of a problem, in O(N D + E log E)."""
+    """Return the tables of a problem, in O(N D + E log E)."""
     own = np.eye(problem.num_devices, dtype=np.bool_)
     into = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     out = Csr.build(problem.num_ops, problem.edge_src, problem.edge_dst)
@@ -95,13 +97,13 @@ def tables_of(problem: ScheduleProblem) -> Tables:
 
 
 def mean_seconds(tables: Tables) -> FloatArray:
-    """[N] mean seconds of an op over the devices that support it."""
+    """Return [N] the mean seconds of an op over the devices that support it."""
     able = np.isfinite(tables.time_s)
     return np.asarray(np.where(able, tables.time_s, 0.0).sum(axis=1) / able.sum(axis=1))
 
 
 def mean_transfers(tables: Tables, size_bytes: FloatArray) -> FloatArray:
-    """[E] mean seconds of transfers of ``size_bytes`` [E] over ordered pairs of distinct devices; 0 with one device."""
+    """Return [E] the mean seconds to send ``size_bytes`` [E] over pairs of distinct devices; 0 with one device."""
     off = ~np.eye(len(tables.latency_s), dtype=np.bool_)
     if not off.any():
         return np.zeros(len(size_bytes))
@@ -110,14 +112,14 @@ def mean_transfers(tables: Tables, size_bytes: FloatArray) -> FloatArray:
 
 
 def lengths_of(tables: Tables) -> tuple[float, float]:
-    """Seconds of a schedule that keeps all devices busy, and of an op, at mean costs; 1 where nothing takes time."""
+    """Return seconds of a schedule that keeps all devices busy, and of an op, at mean costs; 1 if all are 0."""
     mean_s = mean_seconds(tables)
     length_s, of_op_s = float(mean_s.sum()) / tables.time_s.shape[1], float(mean_s.mean())
     return (length_s, of_op_s) if of_op_s > 0 else (1.0, 1.0)
 
 
 def levels_of(tables: Tables) -> Levels:
-    """The levels of all ops, in O(N D + E)."""
+    """Return the levels of all ops, in O(N D + E)."""
     n = len(tables.time_s)
     mean_s = mean_seconds(tables)
     reverse = tables.order[::-1]
@@ -136,7 +138,7 @@ def levels_of(tables: Tables) -> Levels:
 
 
 def on_grid(level_s: FloatArray) -> FloatArray:
-    """[N] levels without rounding errors: whole multiples of a step of NOISE times the longest, a power of two."""
+    """Return [N] levels rounded to multiples of a step, a power of two of about NOISE times the longest."""
     longest_s = float(level_s.max())
     step_s = 2.0 ** np.ceil(np.log2(longest_s)) * NOISE if longest_s > 0 else 1.0
     return np.asarray(np.round(level_s / step_s) * step_s if step_s > 0 else level_s, dtype=np.float64)
@@ -144,7 +146,7 @@ def on_grid(level_s: FloatArray) -> FloatArray:
 
 @inlined
 def arrival_s(t: Tables, v: int, d: int, device: IntArray, end_s: FloatArray) -> float:
-    """Seconds at which all inputs of v are on device d, every edge sent by itself at its own size."""
+    """Return the seconds at which all inputs of v are on device d, every edge sent by itself at its own size."""
     latest_s = 0.0
     for k in range(t.in_first[v], t.in_first[v + 1]):
         u = t.in_op[k]
@@ -155,7 +157,7 @@ def arrival_s(t: Tables, v: int, d: int, device: IntArray, end_s: FloatArray) ->
 
 
 def op_features(tables: Tables, levels: Levels) -> FloatArray:
-    """[N, F] the features of all ops."""
+    """Return [N, F] the features of all ops."""
     raw = paper_features(tables, levels)
     able = np.isfinite(tables.time_s)
     time_s = np.where(able, tables.time_s, np.nan)
@@ -179,7 +181,7 @@ def op_features(tables: Tables, levels: Levels) -> FloatArray:
 
 
 def paper_features(tables: Tables, levels: Levels) -> FloatArray:
-    """[N, 5] DOPPLER's features (App. E.1) in seconds."""
+    """Return [N, 5] DOPPLER's features (App. E.1) in seconds."""
     num = len(tables.time_s)
     mean_s, edge_s = mean_seconds(tables), mean_transfers(tables, tables.out_bytes)
     source = np.repeat(np.arange(num), np.diff(tables.out_first))

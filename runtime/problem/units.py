@@ -1,4 +1,4 @@
-"""Units of a scheduling problem: its co-location sets as the problem that a placer sees.
+"""Units of a scheduling problem: its co-location sets, as the problem that a placement method sees.
 
 Legend: N ops, E edges, U placement units, D devices.
 """
@@ -25,7 +25,7 @@ from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
 
 LARGEST_BYTES = 2.0**53
-"""Graphs count bytes in whole numbers; more than this is cut off."""
+"""Largest number of bytes in graphs, which count bytes as integers; larger figures are clipped."""
 
 
 def problem_of(
@@ -33,10 +33,10 @@ def problem_of(
     objective: Objective = LATENCY,
     semantics: Semantics = Semantics(),  # noqa: B008 - frozen
 ) -> Problem:
-    """The placement problem of a scheduling problem; ``costs`` are those of the units.
+    """Return the placement problem of a scheduling problem; ``costs`` are those of the units.
 
-    Where co-location sets wrap around each other, some edges between their units are left out of the unit
-    graph, which has no cycles; placements and their simulation know nothing of that. Raises FileFormatError
+    If co-location sets form cycles, some edges between their units are left out of the unit
+    graph, which has none; placements and their simulation are not affected. Raises FileFormatError
     when a set has no device that supports all of it.
     """
     graph = graph_of_problem(problem)
@@ -59,10 +59,10 @@ def problem_of(
 
 
 def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
-    """The ops and edges of a scheduling problem as a graph.
+    """Return the ops and edges of a scheduling problem as a graph.
 
     Shapes are unknown, hence of rank 0. FLOPs are unknown too; the mean of an op's times over the devices that
-    support it, in seconds, stands in.
+    support it, in seconds, replaces them.
     """
     graph = graph_from_edges(
         problem.labels.types,
@@ -83,7 +83,7 @@ def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
 
 
 def _acyclic_edges(graph: ComputationGraph, sets: Partition) -> BoolArray:
-    """[E] edges without which the quotient would have a cycle are False.
+    """Return [E] False for edges without which the quotient would have no cycle.
 
     Inside each strongly connected part of the quotient, edges lead from the set whose first op comes earlier.
     """
@@ -95,11 +95,11 @@ def _acyclic_edges(graph: ComputationGraph, sets: Partition) -> BoolArray:
 
 
 def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -> ScheduleProblem:
-    """The problem with units as its ops: exact but for ties where every unit is one op, else an estimate."""
+    """Return the problem with units as its ops: exact except for ties if every unit is one op, else an estimate."""
     unit, num_units = units.partition.labels, units.graph.num_ops
     members = np.bincount(unit, minlength=num_units)
     time_s = np.zeros((num_units, problem.num_devices))
-    np.add.at(time_s, unit, problem.time_s)  # NaN where one of them is
+    np.add.at(time_s, unit, problem.time_s)  # NaN where a member's is
     tensors = (problem.edge_src, problem.edge_dst, problem.edge_port, problem.edge_bytes)
     edges, edge_bytes, edge_port = unit_edges(*tensors, unit, kept)
     named = [problem.index_of[name] for name in units.graph.op_names]
@@ -132,7 +132,7 @@ def unit_edges(
     unit: IntArray,
     kept: BoolArray,
 ) -> tuple[IntArray, FloatArray, IntArray]:
-    """Edges between units [E', 2], their bytes and ports: of every result that is sent, its largest edge to that unit.
+    """Return edges between units [E', 2], their bytes and ports: for each sent result, its largest edge to that unit.
 
     The results of a unit are numbered by op and port.
     """

@@ -5,8 +5,8 @@ none can, then idle devices start ops, and only then time moves on to the next e
 queue from the arrival of its last input.
 
 While other devices run ops, an op on device a runs at the rate 1 / (1 + sum of excesses), where the excess of another
-device b over 1 is that of ``slowdown[a, b]``: D equal devices that share one core each take D times as long, as fair
-sharing has it. Whenever a device begins to work or ends, what is left of the ops that run is stretched or shortened in
+device b is ``slowdown[a, b]`` - 1: D equal devices that share one core each take D times as long, as under fair
+sharing. Whenever a device begins to work or ends, the rest of the running ops is stretched or shortened in
 proportion. Overheads and transfers neither slow anything down nor are slowed down.
 """
 
@@ -33,7 +33,7 @@ from hsdag.runtime.simulator.machine import (
 
 @inner
 def run_by_events(m: Machine, way: tuple[int, ...]) -> float:
-    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends.
+    """Return the makespan in seconds of the loaded placement; infinite beyond the limit, or if a transfer never ends.
 
     ``way`` is the machine's.
     """
@@ -70,7 +70,7 @@ def run_by_events(m: Machine, way: tuple[int, ...]) -> float:
 
 @inlined
 def _reset_buses(m: Machine) -> None:
-    """A bus has room for all edges that leave its device, or, as a channel, for those of its pair."""
+    """Reset buses; a bus has room for all edges that leave its device or, as a channel, for those of its pair."""
     m.run[0].num_touched = 0
     for b in range(len(m.buses)):
         m.buses[b].base = 0
@@ -92,7 +92,7 @@ def _bus(m: Machine, home: int, away: int) -> int:
 
 @inlined
 def _enqueue(m: Machine, v: int) -> None:
-    """Op v is ready: put it into its device's queue."""
+    """Put op v, which is ready, into its device's queue."""
     value = m.ops[v].value
     if m.run[0].mode == BY_ARRIVAL:
         value = m.run[0].now_s
@@ -105,7 +105,7 @@ def _enqueue(m: Machine, v: int) -> None:
 
 @inlined
 def _arrive(m: Machine, v: int, at_s: float) -> None:
-    """One input of v is at its device from ``at_s`` on; with its last one v becomes ready then, or is already."""
+    """Note that one input of v is at its device from ``at_s`` on; with its last input, v becomes ready then."""
     m.ops[v].arrival_s = max(m.ops[v].arrival_s, at_s)
     m.ops[v].waiting -= 1
     if m.ops[v].waiting == 0:
@@ -118,7 +118,7 @@ def _arrive(m: Machine, v: int, at_s: float) -> None:
 
 @inlined
 def _offer(m: Machine, v: int, way: tuple[int, ...]) -> None:
-    """v is done: its results set off to the devices that read them, or wait for the buses that lead there."""
+    """Send the results of v, which is done, to the devices that read them, or queue them for the buses."""
     home = m.ops[v].device
     for k in range(m.ops[v].first, m.ops[v + 1].first):
         u = m.edges[k].consumer
@@ -154,7 +154,7 @@ def _touch(m: Machine, bus: int) -> None:
 
 @inlined
 def _clear_devices(m: Machine, way: tuple[int, ...]) -> None:
-    """Ops and overheads that end now leave their devices."""
+    """Remove the ops and overheads that end now from their devices."""
     now_s = m.run[0].now_s
     for d in range(len(m.devices)):
         if m.devices[d].until_s > now_s:
@@ -171,7 +171,7 @@ def _clear_devices(m: Machine, way: tuple[int, ...]) -> None:
 
 @inlined
 def _clear_events(m: Machine, way: tuple[int, ...]) -> None:
-    """Ops whose last input arrives now become ready, and buses that end now become free."""
+    """Make ops ready whose last input arrives now, and free the buses that end now."""
     while m.run[0].num_events > 0 and m.events[0].value <= m.run[0].now_s:
         what = pop(m.events, ZERO, m.run[0].num_events)
         m.run[0].num_events -= 1
@@ -184,7 +184,7 @@ def _clear_events(m: Machine, way: tuple[int, ...]) -> None:
 
 @inlined
 def _start_transfers(m: Machine) -> None:
-    """Every touched bus starts the transfer that has waited longest."""
+    """Start the transfer that has waited longest on every touched bus."""
     while m.run[0].num_touched > 0:
         m.run[0].num_touched -= 1
         bus = m.buses[m.run[0].num_touched].touched
@@ -203,7 +203,7 @@ def _start_transfers(m: Machine) -> None:
 
 @inlined
 def _slowest_s(m: Machine, result: int, to: int) -> float:
-    """Seconds to bring a result to device ``to``, or to all that read it where ``to`` is -1."""
+    """Return the seconds to bring a result to device ``to``, or to all that read it if ``to`` is -1."""
     v = m.edges[result].producer
     home = m.ops[v].device
     longest_s = 0.0
@@ -216,7 +216,7 @@ def _slowest_s(m: Machine, result: int, to: int) -> float:
 
 @inlined
 def _land(m: Machine, result: int, to: int, end_s: float) -> None:
-    """A result sets off now and is at device ``to``, or at all that read it where ``to`` is -1, from ``end_s``."""
+    """Send a result that reaches device ``to``, or all that read it if ``to`` is -1, at ``end_s``."""
     v = m.edges[result].producer
     begin = m.run[0].num_records
     for k in range(result, m.ops[v + 1].first):
@@ -224,19 +224,19 @@ def _land(m: Machine, result: int, to: int, end_s: float) -> None:
         if m.edges[k].result != result or away == m.ops[v].device or (to >= 0 and away != to):
             continue
         if m.run[0].keep:
-            known = False
+            is_noted = False
             for row in range(begin, m.run[0].num_records):
-                known = known or m.records[row].to == away
-            if not known:
+                is_noted = is_noted or m.records[row].to == away
+            if not is_noted:
                 note_transfer(m, k, away, m.run[0].now_s, end_s)
         _arrive(m, m.edges[k].consumer, end_s)
 
 
 @inlined
 def _start_ops(m: Machine) -> float:
-    """Idle devices start the first op of their queues; the next time at which any device ends something.
+    """Start the first op of the queue of each idle device; return the next time at which a device ends something.
 
-    It is -1 where an op that starts makes the run exceed its limit.
+    It is -1 if an op that starts makes the run exceed its limit.
     """
     next_s = np.inf
     for d in range(len(m.devices)):
@@ -256,7 +256,7 @@ def _start_ops(m: Machine) -> float:
 
 @inlined
 def _stretch(m: Machine) -> float:
-    """Give every op that runs the rate that those beside it leave it; the next time at which a device ends something.
+    """Adjust the rate of every running op to those beside it; return the next time at which a device ends something.
 
     ``slow`` is by how much an op is stretched already, 1 for one that starts now.
     """

@@ -1,4 +1,4 @@
-"""How ops run, compiled: one at a time for all devices, or work-conserving over links that never wait.
+"""Execution of ops, compiled: one at a time for all devices, or work-conserving over links that never wait.
 
 Links that never wait need no event loop: once an op starts, the arrival of its result is known everywhere. So ops are
 taken in the order of their starts, and each start tells its consumers. A device's next start is the later of its own
@@ -28,7 +28,7 @@ from hsdag.runtime.simulator.machine import (
 
 @inner
 def run_sequential(m: Machine) -> float:
-    """Seconds until the last op ends, in topological order, of the placement that is loaded.
+    """Return the seconds until the last op ends, in topological order, of the loaded placement.
 
     A change of device costs a launch. After an op come its overhead and then the transfers of its results, one after
     another by port and destination index, each with its overhead. Infinite beyond the limit.
@@ -53,18 +53,18 @@ def run_sequential(m: Machine) -> float:
 
 @inlined
 def _bring(m: Machine, v: int, result: int, now_s: float) -> float:
-    """Send a result of v to all other devices that read it; the time when that is over."""
+    """Send a result of v to all other devices that read it; return the time when that is over."""
     home = m.ops[v].device
-    slowest_s, found = 0.0, False
+    slowest_s, crosses = 0.0, False
     for d in range(len(m.devices)):
         m.devices[d].stamp = -1
     for k in range(result, m.ops[v + 1].first):
         away = m.ops[m.edges[k].consumer].device
         if m.edges[k].result == result and away != home and m.devices[away].stamp < 0:
             m.devices[away].stamp = k
-            found = True
+            crosses = True
             slowest_s = max(slowest_s, link_s(m, k, home, away))
-    if not found:
+    if not crosses:
         return now_s
     together = m.run[0].links == EGRESS
     for away in range(len(m.devices)):
@@ -79,7 +79,7 @@ def _bring(m: Machine, v: int, result: int, now_s: float) -> float:
 
 @inner
 def run_independent(m: Machine) -> float:
-    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
+    """Return the makespan in seconds of the loaded placement; infinite beyond the limit, or without an end."""
     m.run[0].num_done = 0
     m.run[0].now_s = 0.0
     for d in range(len(m.devices)):
@@ -105,7 +105,7 @@ def run_independent(m: Machine) -> float:
 
 @inlined
 def _start_together(m: Machine, first: int, now_s: float) -> None:
-    """Start what else starts now before anything ends: others must not see what ``first`` did in no time."""
+    """Start all other ops that start now before anything ends: they must not see what ``first`` gave in no time."""
     for d in range(len(m.devices)):
         if d != first:
             m.devices[d].running = -1
@@ -118,7 +118,7 @@ def _start_together(m: Machine, first: int, now_s: float) -> None:
 
 @inlined
 def _end_alone(m: Machine, d: int) -> None:
-    """What device d has started will end, and its result set off."""
+    """Record the end of the op that device d has started, and send its results."""
     m.run[0].now_s = max(m.run[0].now_s, m.devices[d].until_s)
     m.run[0].num_done += 1
     _send(m, m.devices[d].running, m.devices[d].until_s)
@@ -126,7 +126,7 @@ def _end_alone(m: Machine, d: int) -> None:
 
 @inlined
 def _expect(m: Machine, v: int, at_s: float) -> None:
-    """The last input of v will be at its device at ``at_s``."""
+    """Note that the last input of v will be at its device at ``at_s``."""
     d = m.ops[v].device
     push(m.arriving, m.devices[d].base, m.devices[d].arriving, at_s, m.ops[v].key)
     m.devices[d].arriving += 1
@@ -153,7 +153,7 @@ def _start_alone(m: Machine, d: int, now_s: float) -> None:
 
 @inlined
 def _take(m: Machine, d: int, now_s: float) -> int:
-    """The first op of the queue, which is that of arrivals itself where arrival is the order."""
+    """Take the first op of the queue, which is the queue of arrivals if ops run in the order of arrival."""
     base = m.devices[d].base
     if m.run[0].mode == BY_ARRIVAL:
         key = pop(m.arriving, base, m.devices[d].arriving)
@@ -173,7 +173,7 @@ def _take(m: Machine, d: int, now_s: float) -> int:
 
 @inlined
 def _send(m: Machine, v: int, end_s: float) -> None:
-    """v ends at ``end_s``; then each of its results sets off, once, to every other device that reads it."""
+    """Send each result of v, which ends at ``end_s``, once to every other device that reads it."""
     home = m.ops[v].device
     for k in range(m.ops[v].first, m.ops[v + 1].first):
         u = m.edges[k].consumer
@@ -191,7 +191,7 @@ def _send(m: Machine, v: int, end_s: float) -> None:
 
 @bare
 def drained_s(load_s: FloatArray, excess: FloatArray) -> float:
-    """Seconds until devices that begin together, at seconds of work each, have done all of it; the longest takes that.
+    """Return the seconds until devices that begin together, with seconds of work each, have done all of it.
 
     ``load_s`` [2 D] are the loads and room for as many figures; it is overwritten.
     """
@@ -217,7 +217,7 @@ def drained_s(load_s: FloatArray, excess: FloatArray) -> float:
 
 
 def busiest_s(load_s: FloatArray, excess: FloatArray) -> FloatArray:
-    """[B] the longest of loads [B, D], stretched as ``drained_s`` has it where devices slow each other down."""
+    """Return [B] the longest of loads [B, D], stretched as by ``drained_s`` if devices slow each other down."""
     if not len(excess):
         return np.asarray(load_s.max(axis=1))
     return np.array([drained_s(np.append(row, row), excess) for row in load_s], dtype=np.float64)

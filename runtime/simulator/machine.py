@@ -1,7 +1,7 @@
 """The simulated machine: a problem and the state of one run, as the records the compiled simulators work on.
 
 Inside, ops are numbered by their place in the topological order, so that an op's neighbours lie close in memory; an
-op's key carries its index in the high half, so that ties go by index, and its place in the low half.
+op's key has its index in the high half, so that ties go by index, and its place in the low half.
 
 Legend: N ops, E edges, D devices, L buses (one for each device, or for each ordered pair), R transfer records.
 """
@@ -22,22 +22,22 @@ from hsdag.runtime.problem.semantics import Links, Semantics
 
 Records = NDArray[np.void]
 ENTRY = np.dtype([("value", "f8"), ("key", "i8")], align=True)
-"""Of a binary heap inside a flat array: entries by a number, ties by a key."""
-INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3  # as Links has them
+"""Entry of a binary heap inside a flat array: sorted by a number, ties by a key."""
+INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3  # the values of Links
 SEQUENTIAL = -1
-"""The mode of a simulation that needs no queue."""
+"""Mode of a simulation that needs no queue."""
 BY_RANK, BY_ARRIVAL, BY_LATEST_ARRIVAL, BY_PATH = 0, 1, 2, 3
-"""What queues are ordered by: given ranks; arrival of the last input, early or late ones first; the way to the end."""
+"""Order of queues: by given ranks; by the last input's arrival, early or late first; by the path to the end."""
 IN_TURN, BY_STARTS, BY_EVENTS, OVER_BUSES = 0, 1, 2, 3
 """Ways of execution: one op at a time; devices side by side; the same where they slow each other down; over buses."""
 PLACE = (1 << 32) - 1
-"""The bits of a key that hold an op's place."""
+"""Bits of a key that hold an op's place."""
 
 OP = np.dtype(
     [
         ("arrival_s", "f8"),  # of the last input known so far
-        ("value", "f8"),  # its rank in its device's queue, where that does not depend on arrivals
-        ("after_s", "f8"),  # what follows its end at least: ops on their fastest devices, transfers free
+        ("value", "f8"),  # its rank in its device's queue, if that does not depend on arrivals
+        ("after_s", "f8"),  # least seconds after its end: ops on their fastest devices, transfers free
         ("key", "i8"),
         ("waiting", "i4"),  # edges over which nothing is known to arrive yet
         ("device", "i4"),
@@ -47,7 +47,7 @@ OP = np.dtype(
     align=True,
 )
 EDGE = np.dtype([("producer", "i8"), ("consumer", "i8"), ("result", "i8"), ("size_bytes", "f8")], align=True)
-"""``result`` is the first edge of the same result; that one is the largest."""
+"""An edge. ``result`` is the first edge of the same result, which is its largest."""
 LINK = np.dtype([("latency_s", "f8"), ("bandwidth_bytes_per_s", "f8")], align=True)
 DEVICE = np.dtype(
     [
@@ -61,18 +61,18 @@ DEVICE = np.dtype(
         ("stamp", "i8"),  # last result sent to it, or through it
         ("landing_s", "f8"),  # when that arrives
         ("launch_s", "f8"),
-        ("left_s", "f8"),  # of the ops that it has not started
+        ("left_s", "f8"),  # seconds of the ops that it has not started
         ("slow", "f8"),  # by how much its op is stretched, where devices slow each other down
     ],
     align=True,
 )
 BUS = np.dtype([("base", "i8"), ("queued", "i8"), ("busy", "i8"), ("is_touched", "i8"), ("touched", "i8")], align=True)
-"""``touched`` is a stack over all buses: those that may be able to start a transfer."""
+"""A bus. ``touched`` is a stack over all buses: those that may be able to start a transfer."""
 SPAN = np.dtype([("start_s", "f8"), ("end_s", "f8")], align=True)
 RECORD = np.dtype(
     [("op", "i8"), ("port", "i8"), ("to", "i8"), ("start_s", "f8"), ("end_s", "f8"), ("size_bytes", "f8")], align=True
 )
-"""While the machine runs, ``port`` is the result, as in EDGE."""
+"""A transfer. While the machine runs, ``port`` is the result, as in EDGE."""
 RUN = np.dtype(
     [
         ("mode", "i8"),
@@ -91,20 +91,20 @@ RUN = np.dtype(
 )
 
 _GRAPHS: WeakKeyDictionary[ScheduleProblem, tuple[Records, Records, IntArray]] = WeakKeyDictionary()
-"""The records of a problem's ops and edges: sorting the edges takes longer than to simulate a placement."""
+"""Records of a problem's ops and edges: sorting the edges takes longer than simulating a placement."""
 
 
 class Machine(NamedTuple):
     """A problem and room for one run, which the next run overwrites; ops are places in the topological order.
 
-    Of tuples, kernels know the length when they are compiled: of the ways of execution, they contain the machine's own.
+    Kernels are compiled for the length of a tuple: so each contains only its machine's way of execution.
     """
 
-    way: tuple[int, ...]  # as many zeros as IN_TURN, or another one of these, says
+    way: tuple[int, ...]  # a tuple of zeros whose length is IN_TURN, BY_STARTS, BY_EVENTS or OVER_BUSES
     ops: Records  # [N + 1] OP
     edges: Records  # [E] EDGE
     links: Records  # [D, D] LINK, nothing on the diagonal
-    excess: FloatArray  # [D, D] of slow-down factors over 1, or [0, 0] where devices do not slow each other down
+    excess: FloatArray  # [D, D] slow-downs minus 1, or [0, 0] where devices do not slow each other down
     time_s: FloatArray  # [N, D]
     order: IntArray  # [N] index of each op
     ports: IntArray  # [E] the output of its producer that each edge carries
@@ -127,7 +127,7 @@ def machine_for(
     priority: FloatArray | None = None,
     keep: bool = False,
 ) -> Machine:
-    """A machine, in O(N D + E log E); ``keep`` has it record intervals.
+    """Make a machine, in O(N D + E log E), that records intervals if ``keep``.
 
     ``priority`` [N] are the values of the ops, by index.
     """
@@ -174,7 +174,7 @@ def machine_for(
 
 
 def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
-    """OP [N + 1], EDGE [E] and their ports [E], numbered by place in the topological order."""
+    """Return OP [N + 1], EDGE [E] and their ports [E], numbered by place in the topological order."""
     n, order = problem.num_ops, problem.topological_order
     place = inverse_of(order)
     src, dst = place[problem.edge_src], place[problem.edge_dst]
@@ -195,7 +195,7 @@ def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
 
 @inlined
 def load_placement(m: Machine, placement: IntArray) -> None:
-    """Put every op on its device, and make ready for a run."""
+    """Put every op on its device, and prepare for a run."""
     for v in range(len(m.order)):
         m.ops[v].device = placement[m.order[v]]
     rewind(m)
@@ -203,7 +203,7 @@ def load_placement(m: Machine, placement: IntArray) -> None:
 
 @inlined
 def rewind(m: Machine) -> None:
-    """All inputs of all ops are outstanding, and the devices' heaps are laid out and empty."""
+    """Reset all inputs of all ops to outstanding, and lay out the devices' heaps, empty."""
     for d in range(len(m.devices)):
         m.devices[d].base = 0
         m.devices[d].queued = 0
@@ -228,7 +228,7 @@ def rewind(m: Machine) -> None:
 
 @inner
 def _set_path_values(m: Machine) -> None:
-    """Rank ops by the longest way from their start to the end: nominal times on the placed devices, and links."""
+    """Rank ops by the longest path from their start to the end: nominal times on the placed devices, and links."""
     for v in range(len(m.order) - 1, -1, -1):
         home = m.ops[v].device
         longest_s = 0.0
@@ -242,7 +242,7 @@ def _set_path_values(m: Machine) -> None:
 
 @inlined
 def link_s(m: Machine, k: int, home: int, away: int) -> float:
-    """Seconds that what edge k carries takes from ``home`` to ``away``."""
+    """Return the seconds to send the tensor of edge k from ``home`` to ``away``."""
     link = m.links[home, away]
     cost_s: float = link.latency_s + m.edges[k].size_bytes / link.bandwidth_bytes_per_s
     return cost_s
@@ -250,14 +250,14 @@ def link_s(m: Machine, k: int, home: int, away: int) -> float:
 
 @inlined
 def is_late(m: Machine, v: int, d: int) -> bool:
-    """Whether op v, which device d has started, makes the run exceed its limit: by what follows it, or by d's load."""
+    """Return whether op v, which device d has started, makes the run exceed its limit, by what follows or d's load."""
     late: bool = m.devices[d].until_s + max(m.ops[v].after_s, m.devices[d].left_s) > m.run[0].limit_s
     return late
 
 
 @inlined
 def note_op(m: Machine, v: int, start_s: float, end_s: float) -> None:
-    """Record the interval of an op, where intervals are kept."""
+    """Record the interval of an op, if intervals are kept."""
     if m.run[0].keep:
         m.spans[v].start_s = start_s
         m.spans[v].end_s = end_s
@@ -265,7 +265,7 @@ def note_op(m: Machine, v: int, start_s: float, end_s: float) -> None:
 
 @inlined
 def note_transfer(m: Machine, k: int, away: int, start_s: float, end_s: float) -> None:
-    """Record the interval of the transfer of what edge k carries, where intervals are kept."""
+    """Record the interval of the transfer of edge k's tensor, if intervals are kept."""
     if m.run[0].keep:
         row = m.run[0].num_records
         m.records[row].op = m.edges[k].producer
@@ -279,7 +279,7 @@ def note_transfer(m: Machine, k: int, away: int, start_s: float, end_s: float) -
 
 @inlined
 def _precedes(heap: Records, i: int, value: float, key: int) -> bool:
-    """Whether entry i comes before (value, key); without branches, which processors would mispredict."""
+    """Return whether entry i comes before (value, key); without branches, which processors would mispredict."""
     earlier: bool = (heap[i].value < value) | ((heap[i].value == value) & (heap[i].key < key))
     return earlier
 
@@ -301,7 +301,7 @@ def push(heap: Records, base: int, size: int, value: float, key: int) -> None:
 
 @inlined
 def pop(heap: Records, base: int, size: int) -> int:
-    """Take the first entry out of the min-heap of ``size`` entries that begins at ``base``; its key."""
+    """Remove the first entry of the min-heap of ``size`` entries that begins at ``base``; return its key."""
     top: int = heap[base].key
     left = size - 1
     value, key = heap[base + left].value, heap[base + left].key

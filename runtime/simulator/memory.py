@@ -1,4 +1,4 @@
-"""Peak memory of a simulated run, results being freed after their last use, compiled.
+"""Peak memory of a simulated run, compiled, with results freed after their last use.
 
 Legend: N ops, D devices, E edges, R transfer records.
 """
@@ -16,17 +16,17 @@ from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, pop, push
 
 
 class MemoryPeaks(NamedTuple):
-    """What ops hold, by place in the topological order, and room to work out who holds how much when."""
+    """Bytes of ops, by place in the topological order, and room to compute the memory of devices over time."""
 
     weight_bytes: FloatArray  # [N]
     output_bytes: FloatArray  # [N]
-    peak_bytes: FloatArray  # [D] the answer
-    held_bytes: FloatArray  # [D] at the moment that is looked at
+    peak_bytes: FloatArray  # [D] the result
+    resident_bytes: FloatArray  # [D] at the current moment
     changes: Records  # [2 N + 2 E] ENTRY, a heap of what is allocated and freed
 
 
 def memory_peaks_of(problem: ScheduleProblem) -> MemoryPeaks:
-    """Room for the runs of one machine."""
+    """Allocate the tables for the runs of one machine."""
     order, d = problem.topological_order, problem.num_devices
     changes = np.zeros(2 * (problem.num_ops + len(problem.edge_src)), ENTRY)
     return MemoryPeaks(problem.weight_bytes[order], problem.output_bytes[order], np.zeros(d), np.zeros(d), changes)
@@ -34,16 +34,16 @@ def memory_peaks_of(problem: ScheduleProblem) -> MemoryPeaks:
 
 @bare
 def find_peaks(m: Machine, peaks: MemoryPeaks) -> None:
-    """Fill ``peak_bytes`` with the largest bytes held at any time of the run that a machine has recorded.
+    """Fill ``peak_bytes`` with the most bytes held at any time of the run that a machine has recorded.
 
-    Weights are held throughout, results from their op's start to their last use. A result lasts at home until its
+    Weights are held throughout, results from their op's start to their last use. A result stays at home until its
     consumers there and its transfers have ended; its copy on another device, of the size that is sent, from the start
     of the transfer until the last consumer there has ended. A result that nobody reads is kept.
     """
     size = _allocate_results(m, peaks, ZERO)
     size = _allocate_copies(m, peaks, size)
     for d in range(len(m.devices)):
-        peaks.held_bytes[d] = 0.0
+        peaks.resident_bytes[d] = 0.0
         peaks.peak_bytes[d] = 0.0
     while size > 0:
         now_s = peaks.changes[0].value
@@ -53,16 +53,16 @@ def find_peaks(m: Machine, peaks: MemoryPeaks) -> None:
             item = what >> 1
             home = m.ops[item].device if item < len(m.order) else m.records[item - len(m.order)].to
             bytes_ = peaks.output_bytes[item] if item < len(m.order) else m.records[item - len(m.order)].size_bytes
-            peaks.held_bytes[home] += -bytes_ if what & 1 else bytes_
+            peaks.resident_bytes[home] += -bytes_ if what & 1 else bytes_
         for d in range(len(m.devices)):
-            peaks.peak_bytes[d] = max(peaks.peak_bytes[d], peaks.held_bytes[d])
+            peaks.peak_bytes[d] = max(peaks.peak_bytes[d], peaks.resident_bytes[d])
     for v in range(len(m.order)):
         peaks.peak_bytes[m.ops[v].device] += peaks.weight_bytes[v]
 
 
 @inlined
 def _note(peaks: MemoryPeaks, size: int, item: int, from_s: float, until_s: float) -> int:
-    """Something is held for a while; for ever where nothing frees it."""
+    """Add the allocation of an item and its release, unless it is never freed; return the new size of the heap."""
     push(peaks.changes, ZERO, size, from_s, 2 * item)
     if until_s == np.inf:
         return size + 1
@@ -72,7 +72,7 @@ def _note(peaks: MemoryPeaks, size: int, item: int, from_s: float, until_s: floa
 
 @inlined
 def _allocate_results(m: Machine, peaks: MemoryPeaks, size: int) -> int:
-    """Results at home; transfers of theirs that end later are seen to where they are recorded."""
+    """Add the results at home, until their consumers there and their transfers have ended."""
     for row in range(m.run[0].num_records):
         v = m.records[row].op
         m.ops[v].arrival_s = 0.0

@@ -37,16 +37,16 @@ from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 
 NO_VALUES = np.zeros((0, 0))
 OPS_PER_THREAD = 20_000
-"""Ops that a thread has to simulate to be worth its start."""
+"""Least number of ops that a thread has to simulate to be worth its start."""
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
     """A simulated run of one placement; every figure is simulated.
 
-    ``transfers`` has one row for each result and device it is sent to, by start, op and destination; under egress
+    ``transfers`` has one row for each result and destination, by start, op and destination; under egress
     links the rows of one result share an interval: they are one transfer.
-    ``busy_s`` is what the devices spend on ops, without overheads and launches. ``num_transfers`` and
+    ``busy_s`` are the seconds of the devices' ops, without overheads and launches. ``num_transfers`` and
     ``transfer_bytes`` count an egress transfer to several devices once, at its largest size.
     """
 
@@ -60,23 +60,23 @@ class Simulation:
     transfer_bytes: float
     busy_s: FloatArray  # [D]
     problem: ScheduleProblem
-    machine: Machine  # that has recorded the run
+    machine: Machine  # the machine that has recorded the run
 
     @property
     def priority(self) -> IntArray:
-        """[N] ranks by which the run repeats itself."""
+        """Return [N] ranks with which the run repeats itself."""
         return priority_by_end(self.end_s, self.start_s)
 
     @cached_property
     def peak_memory_bytes(self) -> FloatArray:
-        """[D] the most that devices hold at any time; looked for when it is asked for."""
+        """Return [D] the most bytes that devices hold at any time; computed on first use."""
         peaks = memory_peaks_of(self.problem)
         run(find_peaks, 2 * (self.problem.num_ops + len(self.machine.edges)), self.machine, peaks)
         return peaks.peak_bytes
 
     @property
     def timeline(self) -> Timeline:
-        """When ops and transfers ran."""
+        """Return when ops and transfers ran."""
         problem = self.problem
         return Timeline(
             name=problem.name,
@@ -96,11 +96,11 @@ def simulate(
     semantics: Semantics | None = None,
     priority: ArrayLike | None = None,
 ) -> Simulation:
-    """The simulated run of ``placement`` [N], the device of each op.
+    """Simulate the run of ``placement`` [N], the device of each op.
 
     ``priority`` [N] of ops are for Order.PRIORITY, the smallest first. Raises PlacementError when the
     placement has another length, a device that is not there, or one that does not support its op, and
-    OptionError for an order without the ranks it needs, or links that no latency is simulated with.
+    OptionError for an order without the ranks it needs, or links under which no latency is simulated.
     """
     semantics = simulated(semantics)
     placements = checked_placements(problem, np.asarray(placement)[None])
@@ -123,10 +123,10 @@ def simulate_makespans(
     priority: ArrayLike | None = None,
     num_threads: int | None = None,
 ) -> FloatArray:
-    """[B] simulated makespans in seconds of ``placements`` [B, N], infinite where an op is not supported.
+    """Return [B] the simulated makespans in seconds of ``placements`` [B, N], infinite where an op is not supported.
 
-    Ranks are [N] for all of them, as random ones are, or [B, N]. ``num_threads`` defaults to the cores this process may
-    use. Raises as ``simulate`` does, but for unsupported ops.
+    Ranks are [N] for all of them, or [B, N]. ``num_threads`` defaults to the number of cores that this process may
+    use. Raises as ``simulate`` does, except for unsupported ops.
     """
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
@@ -151,7 +151,7 @@ def simulate_makespans(
 def run_many(m: Machine, placements: IntArray, makespans_s: FloatArray, values: FloatArray = NO_VALUES) -> None:
     """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported.
 
-    ``values`` [B, N] in the topological order take the place of those that the machine has, where there are any.
+    ``values`` [B, N] in topological order replace the machine's, if there are any.
     """
     run(_run_many, placements.size + len(placements) * len(m.edges), m, placements, makespans_s, values)
 
@@ -167,26 +167,26 @@ def _run_many(m: Machine, placements: IntArray, makespans_s: FloatArray, values:
 
 @inner
 def run_loaded(m: Machine, way: tuple[int, ...]) -> float:
-    """Makespan in seconds of the placement that is loaded; ``way`` is the machine's."""
+    """Return the makespan in seconds of the loaded placement; ``way`` is the machine's."""
     if len(way) == IN_TURN:
         return run_sequential(m)
     return run_independent(m) if len(way) == BY_STARTS else run_by_events(m, way)
 
 
 def simulated(semantics: Semantics | None) -> Semantics:
-    """The semantics to simulate with; those that only a throughput has are misuse."""
+    """Return the semantics to simulate with. Raises OptionError for links that only the throughput objective has."""
     if semantics is not None and semantics.links is Links.BLOCKING:
         raise OptionError("links 'blocking' are for the throughput objective only; simulate with another kind of links")
     return semantics or Semantics()
 
 
 def mode_and_priority(semantics: Semantics, priority: ArrayLike | None, num_ops: int) -> tuple[int, FloatArray | None]:
-    """The mode of a simulation, and the ranks [N] of the ops, smallest first, where the mode needs any.
+    """Return the mode of a simulation, and the ranks [N] of the ops, smallest first, if the mode needs any.
 
-    Raises OptionError for PRIORITY without ranks, or where they are not [N] or not numbers.
+    Raises OptionError for PRIORITY without ranks, or if they are not [N] or not numbers.
     """
-    given = None if priority is None else np.asarray(priority, dtype=np.float64)
-    if given is not None and (given.shape != (num_ops,) or np.isnan(given).any()):
+    ranks = None if priority is None else np.asarray(priority, dtype=np.float64)
+    if ranks is not None and (ranks.shape != (num_ops,) or np.isnan(ranks).any()):
         raise OptionError(f"priorities must be {num_ops} numbers, one for each op")
     order = semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
     if order is Order.PRIORITY and priority is None:
@@ -194,21 +194,21 @@ def mode_and_priority(semantics: Semantics, priority: ArrayLike | None, num_ops:
     if semantics.execution is Execution.SEQUENTIAL:
         return SEQUENTIAL, None
     if order is Order.PRIORITY:
-        return BY_RANK, given
+        return BY_RANK, ranks
     if order is Order.RANDOM:
         return BY_RANK, np.random.default_rng(semantics.seed).permutation(num_ops).astype(np.float64)
     return {Order.FIFO: BY_ARRIVAL, Order.DEPTH_FIRST: BY_LATEST_ARRIVAL, Order.CRITICAL_PATH: BY_PATH}[order], None
 
 
 def checked_placements(problem: ScheduleProblem, placements: np.ndarray) -> IntArray:
-    """[B, N] placements as the kernels take them."""
+    """Return [B, N] placements as kernels take them. Raises PlacementError for other shapes, types and devices."""
     if placements.ndim != 2 or placements.shape[1] != problem.num_ops:
         raise PlacementError(
             f"a placement must name a device for each of {problem.num_ops} ops, not {placements.shape}"
         )
     if placements.dtype.kind not in "iu" and placements.size:
         raise PlacementError(f"a placement must hold device indices, not {placements.dtype}")
-    table = np.require(placements, np.int64, ["C", "W"])  # a kernel would be compiled once more for what is read-only
+    table = np.require(placements, np.int64, ["C", "W"])  # a kernel would be compiled again for a read-only array
     wrong = table[(table < 0) | (table >= problem.num_devices)]
     if wrong.size:
         raise PlacementError(f"a placement names device {wrong[0]}, but there are only {problem.num_devices}")
@@ -216,7 +216,7 @@ def checked_placements(problem: ScheduleProblem, placements: np.ndarray) -> IntA
 
 
 def all_supported(problem: ScheduleProblem, placements: IntArray) -> BoolArray:
-    """[B] whether every device supports the ops that ``placements`` [B, N] put on it."""
+    """Return [B] whether every device supports the ops that ``placements`` [B, N] put on it."""
     if problem.supported.all():
         return np.ones(len(placements), dtype=np.bool_)
     return np.asarray(problem.supported[np.arange(problem.num_ops), placements].all(axis=1))

@@ -1,4 +1,4 @@
-"""Simulated values of objectives, and the load of the busiest resource when requests follow each other without a gap.
+"""Simulated values of objectives, and the load of the busiest resource in steady state.
 
 Legend: N ops, D devices, B placements.
 """
@@ -36,9 +36,9 @@ def simulated_values(
     semantics: Semantics,
     priority: ArrayLike | None = None,
 ) -> FloatArray:
-    """[B] values of ``placements`` [B, N] with ranks [N] or [B, N]; infinite where an op is not supported.
+    """Return [B] the values of ``placements`` [B, N] with ranks [N] or [B, N]; infinite where an op is not supported.
 
-    Raises OptionError for semantics that the objective is not defined under, and for power that is not known.
+    Raises OptionError for semantics under which the objective is not defined, and for unknown power.
     """
     problem.check(objective)
     given = problem, placements, semantics, priority
@@ -52,7 +52,7 @@ def _figures(
     semantics: Semantics,
     priority: ArrayLike | None,
 ) -> FloatArray:
-    """[B]"""
+    """Return [B] figures of a quantity."""
     if quantity is Quantity.LATENCY:
         return simulate_makespans(problem, placements, semantics, priority)
     if quantity is Quantity.PERIOD:
@@ -71,13 +71,13 @@ def _figures(
 
 
 def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semantics | None = None) -> FloatArray:
-    """[B] simulated seconds from one request to the next under ``placements`` [B, N], infinite where unsupported.
+    """Return [B] the simulated seconds between requests under ``placements`` [B, N], else infinite.
 
     That is the load of the busiest resource: a device's ops with their overheads, or a link's transfers with
     theirs. A result is sent once to each other device that reads it, or once in all by EGRESS. Each device has one
     bus under EGRESS, each ordered pair one channel under CHANNEL; INDEPENDENT links never fill up; under BLOCKING
     a transfer is added to the loads of both its devices. Devices that slow each other down all work side by side until
-    the least load is done, and so on, overheads included. One request after another, as in sequential execution,
+    the least load is done, and so on, overheads included. Sequential execution, one request after another,
     takes the makespan. The order does not matter.
 
     Raises PlacementError for placements of another length and for devices that are not there.
@@ -108,7 +108,7 @@ def _run_many(m: Machine, placements: IntArray, load_s: FloatArray, periods_s: F
 
 @inner
 def period_of_loaded(m: Machine, load_s: FloatArray) -> float:
-    """Seconds of the busiest resource under the placement that is loaded; ``load_s`` is as in ``_run_many``."""
+    """Return the seconds of the busiest resource under the loaded placement; ``load_s`` is as in ``_run_many``."""
     for i in range(len(load_s)):
         load_s[i] = 0.0
     for v in range(len(m.order)):

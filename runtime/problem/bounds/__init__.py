@@ -1,1 +1,1 @@
-"""Lower bounds: what no placement and no schedule of a problem can beat."""
+"""Lower bounds that no placement and no schedule of a problem can beat."""

@@ -12,22 +12,22 @@ from hsdag.ir.kernels import kernel, run
 from hsdag.runtime.problem.bounds.relaxation import Neighbours, Relaxation
 
 UNRELATED = -1.0
-"""Between two ops that no path joins."""
+"""Time between two ops that no path joins."""
 MOST_NEAR = 64
-"""Neighbours that are put on one device; a join of more is bounded by these."""
+"""Number of neighbours that are put on one device; a join of more is bounded by these."""
 PRICED = 0.7
-"""Share of what is known between two ops from which the load between them is worth its time."""
+"""Load between two ops, as a share of the bound between them, from which bounding by load is worth its time."""
 MOMENTS = 128
-"""Of the grid on which the best begin and end of a window are sought."""
+"""Number of points of the grid on which the best begin and end of a window are sought."""
 
 Side = tuple[IntArray, IntArray, FloatArray, FloatArray]
-"""Neighbours as compiled code takes them: indptr, indices, sent_s, apart_s."""
+"""Neighbours in compiled code: indptr, indices, sent_s, apart_s."""
 Own = tuple[FloatArray, FloatArray, FloatArray]
-"""Ops: time_s, busy_s, overhead_s."""
+"""Ops in compiled code: time_s, busy_s, overhead_s."""
 
 
 def heads_and_tails(problem: Relaxation) -> tuple[FloatArray, FloatArray]:
-    """[M] least seconds from the begin to the start of each op, and [M] from its end to the end; O(E K)."""
+    """Return [M] the least seconds from the beginning to the start of each op, and from its end to the end; O(E K)."""
     own = problem.time_s, problem.busy_s, problem.overhead_s
     steps = len(problem.inputs.indices)
     head_s = run(_sweep, steps, _side(problem.inputs), own, True)
@@ -35,20 +35,20 @@ def heads_and_tails(problem: Relaxation) -> tuple[FloatArray, FloatArray]:
 
 
 def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) -> FloatArray:
-    """[M, M] least seconds from the end of an op to the start of another, UNRELATED without a path between them.
+    """Return [M, M] the least seconds from an op's end to another's start, UNRELATED without a path between them.
 
     A join: the inputs of v whose results would arrive after a moment t must be on v's device, one after another, and
     end by t; the least t for which they can is v's start (Papadimitriou and Yannakakis 1990, Colin and Chretienne
     1991; here for each device of v, ops of unlike times, and each pair of ops). A fork is the same backwards. With
-    loads: all ops on paths from a to v have to fit between their own least times, at ``prices`` [K] of devices, of
-    which a's alone has its result at first, and v's alone what v reads at last. The time between two ops rests on times
+    loads: all ops on paths from a to v have to fit between their own least times, at ``prices`` [K] of devices;
+    at first only a's device has its result, and at last only v's what v reads. The time between two ops rests on times
     between ops that lie within: O(M E K), and O(M^3) for loads.
     """
     own = problem.time_s, problem.busy_s, problem.overhead_s
     sides = (_side(problem.inputs), _side(problem.outputs))
     steps = problem.num_ops * len(problem.inputs.indices)
-    found: FloatArray = run(_all_pairs, steps, *sides, own, prices, with_loads)
-    return found
+    between_s: FloatArray = run(_all_pairs, steps, *sides, own, prices, with_loads)
+    return between_s
 
 
 def _side(neighbours: Neighbours) -> Side:
@@ -57,10 +57,10 @@ def _side(neighbours: Neighbours) -> Side:
 
 @kernel
 def _earliest(far_s: FloatArray, head_s: FloatArray, near_s: FloatArray, base_s: float) -> float:
-    """The least t by which every item is done: from elsewhere at ``far_s``, or here from ``head_s`` on for ``near_s``.
+    """Return the least t at which all items are done: elsewhere at ``far_s``, or here from ``head_s`` for ``near_s``.
 
-    Items that come from elsewhere after t are here, one after another by their heads, ``base_s`` longer in all. All
-    arguments are [I], and ``far_s`` is overwritten.
+    Items that would come from elsewhere after t are here, one after another by their heads, ``base_s`` longer in all.
+    All arguments are [I], and ``far_s`` is overwritten.
     """
     least_s, here_s, num_near = np.inf, 0.0, 0
     begin_s, run_s = np.empty(min(len(far_s), MOST_NEAR)), np.empty(min(len(far_s), MOST_NEAR))
@@ -87,7 +87,7 @@ def _earliest(far_s: FloatArray, head_s: FloatArray, near_s: FloatArray, base_s:
 
 @kernel
 def _meet(side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, is_join: bool) -> float:
-    """Least seconds between v and ``anchor`` by the neighbours of v that lie between; UNRELATED where none does.
+    """Return the least seconds between v and ``anchor`` by the neighbours of v between them; UNRELATED without any.
 
     ``known_s`` [M] is the same for these neighbours. A join looks at inputs, a fork at outputs: there v goes first, the
     overhead of each op is behind it, and the anchor itself takes no time.
@@ -121,7 +121,7 @@ def _meet(side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, is_joi
 
 @kernel
 def _sweep(side: Side, own: Own, is_join: bool) -> FloatArray:
-    """[M] least seconds from the source to every op by joins, or from every op to the sink by forks."""
+    """Return [M] the least seconds from the source to every op by joins, or from every op to the sink by forks."""
     num_ops = len(own[0])
     known_s = np.zeros(num_ops)
     for i in range(1, num_ops):
@@ -134,8 +134,11 @@ def _sweep(side: Side, own: Own, is_join: bool) -> FloatArray:
 def _apart(
     side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, other_s: FloatArray, least_s: float
 ) -> float:
-    """Least seconds between v and ``anchor`` on different devices, ``least_s`` or more; ``other_s`` [M] is the same for
-    neighbours of v: each that lies between is away from the anchor's device itself, or what is sent goes away."""
+    """Return the least seconds between v and ``anchor`` on different devices, at least ``least_s``.
+
+    ``other_s`` [M] is the same for neighbours of v: each between them is itself on another device than the anchor, or
+    sends its result to another device.
+    """
     indptr, indices, sent_s, apart_s = side
     time_s, _, _ = own
     for k in range(indptr[v], indptr[v + 1]):
@@ -152,7 +155,7 @@ def _apart(
 
 @kernel
 def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: bool) -> FloatArray:
-    """[M, M] pairs by the first op, from the last one on, and by the second in order."""
+    """Return [M, M] the least seconds between pairs, computed from the last first op on, second ops in order."""
     time_s, busy_s, overhead_s = own
     num_ops = len(busy_s)
     most = prices.max()
@@ -190,9 +193,9 @@ def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: 
 
 @kernel
 def _packed(head_s: FloatArray, tail_s: FloatArray, run_s: FloatArray, rate: FloatArray, price: float) -> float:
-    """Seconds that items [I] need which start after their heads and end before their tails; ``run_s`` is overwritten.
+    """Return the seconds that items [I] need which start after heads and end before tails; ``run_s`` is overwritten.
 
-    Heads and tails [2, I] are those on any device, and those on all but one, whose seconds count for ``price`` at most.
+    Heads and tails [2, I] are those on any device, and those on all but one, whose seconds count for at most ``price``.
     x seconds at the begin, y at the end, and what has to run between them at ``rate`` seconds each: the best of some x,
     and then of some y. An item that has to run in between shows that there is something between the two.
     """
@@ -210,8 +213,11 @@ def _packed(head_s: FloatArray, tail_s: FloatArray, run_s: FloatArray, rate: Flo
 
 @kernel
 def _best_moment(bounds_s: FloatArray, run_s: FloatArray, rate: FloatArray, price: float) -> tuple[float, bool]:
-    """The moment x of a grid for which x and the work that has to run after it are most, from ``bounds_s`` [2, I] on;
-    and whether that is so where what the one device could do before x is taken off the work that others leave."""
+    """Return the moment x of a grid that maximises x plus the work that has to follow, and by which bounds.
+
+    ``bounds_s`` [2, I] are heads on any device and on all but one. The second value says whether the maximum is one
+    with the latter, from which the work that the one device could do before x is subtracted.
+    """
     first_s, last_s = bounds_s[0].min(), bounds_s[0].max()
     for bound_s in bounds_s[1]:
         if bound_s < np.inf:
@@ -229,13 +235,13 @@ def _best_moment(bounds_s: FloatArray, run_s: FloatArray, rate: FloatArray, pric
 
 @kernel
 def _ahead(bound: FloatArray, run: FloatArray, rate: FloatArray) -> FloatArray:
-    """[MOMENTS] the work that has to run after 0, 1, 2 and so on, of items [I] that begin at ``bound`` or later."""
+    """Return [MOMENTS] the work that has to run after 0, 1, 2 and so on, of items [I] that begin from ``bound`` on."""
     whole, partial, partial_rate = np.zeros(MOMENTS + 1), np.zeros(MOMENTS + 1), np.zeros(MOMENTS + 1)
     found = np.empty(MOMENTS)
     for i in range(len(run)):
         begun = min(bound[i], MOMENTS - 1.0)
         k, last = int(begun), min(int(begun + run[i]), MOMENTS - 1)
-        whole[k] += rate[i] * run[i]  # of moments up to k it is all ahead, and up to the last one in part
+        whole[k] += rate[i] * run[i]  # for moments up to k all of it is ahead, and up to the last one a part
         partial[k + 1] += rate[i] * (begun + run[i])
         partial[last + 1] -= rate[i] * (begun + run[i])
         partial_rate[k + 1] += rate[i]

@@ -1,6 +1,6 @@
 """Bounds on objectives, and on a work-conserving makespan: the largest of all arguments.
 
-One of these, compiled, refutes makespans: work that must be done within a window and does not fit. Legend: M ops in
+One argument, compiled, refutes makespans: work that must be done within a window and does not fit. Legend: M ops in
 topological order between source and sink, E edges, K kinds of devices, C clusters, W moments.
 """
 
@@ -31,19 +31,19 @@ from hsdag.runtime.problem.semantics import Execution
 
 PATHS, WINDOWS = "paths that pay for transfers", "work that windows of time must hold"
 PAIRS_EFFORT, LOADS_EFFORT = 3e6, 1.5e8
-"""Ops times edges times kinds of devices up to which every two ops are bounded; ops cubed, for the load between."""
+"""Ops times edges times kinds of devices up to which every two ops are bounded; ops cubed, for loads between them."""
 LITTLE_PAIRS_EFFORT = 3e4
-"""So much of the former is interpreted in a second: what is more is compiled first, which takes five."""
+"""Effort for pairs that is interpreted in a second: more is compiled first, which takes five."""
 
 
 def lower_bound(
     objective: Objective, problem: ScheduleProblem, execution: Execution, pairs_effort: float = PAIRS_EFFORT
 ) -> Bound:
-    """A value of an objective that no plan is below, for any order and links, and what proves it."""
+    """Return a value of an objective that no plan is below, for any order and links, and what proves it."""
     problem.check(objective)
-    found = [_bound(quantity, problem, execution, pairs_effort) for quantity in objective.quantities]
-    arguments = dict.fromkeys(bound.argument for bound in found)
-    return Bound(float(objective.value(*(np.array(bound.value) for bound in found))), ", and ".join(arguments))
+    bounds = [_bound(quantity, problem, execution, pairs_effort) for quantity in objective.quantities]
+    arguments = dict.fromkeys(bound.argument for bound in bounds)
+    return Bound(float(objective.value(*(np.array(bound.value) for bound in bounds))), ", and ".join(arguments))
 
 
 def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution, pairs_effort: float) -> Bound:
@@ -59,21 +59,21 @@ def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution, p
 
 
 def makespan_bound(problem: ScheduleProblem, pairs_effort: float = PAIRS_EFFORT) -> Bound:
-    """Seconds of a work-conserving makespan at least, whatever the order of ops and the links.
+    """Return a lower bound of a work-conserving makespan in seconds, whatever the order of ops and the links.
 
-    Links that make transfers wait make no schedule shorter, so all of it is argued for independent ones. An argument
+    Links that make transfers wait make no schedule shorter, so all arguments are for independent ones. An argument
     that is larger by rounding alone does not count. Every two ops are bounded up to ``pairs_effort``, else heads and
     tails alone.
     """
     longest = Bound(critical_path_s(problem), CRITICAL_PATH)
     busy_s = np.where(problem.supported, problem.time_s, np.inf).sum(axis=0)
     if longest.value >= (float(busy_s.min()) + problem.op_overhead_s * (problem.num_ops - 1)) * (1 - ROUNDING):
-        return longest  # one device takes no longer, as for a chain that one is the best for
+        return longest  # one device takes no longer, as for a chain with one best device
     load_s, prices = shared_load(problem)
     # the last op of a device delays nothing by its overhead
-    found = largest(Bound(load_s - problem.op_overhead_s, LOAD), longest)
+    best = largest(Bound(load_s - problem.op_overhead_s, LOAD), longest)
     if problem.num_devices == 1:
-        return found
+        return best
     relaxed = Relaxation.of(problem)
     prices = relaxed.cheapest(prices)
     if relaxed.num_ops * relaxed.inputs.sent_s.size > pairs_effort:
@@ -81,8 +81,8 @@ def makespan_bound(problem: ScheduleProblem, pairs_effort: float = PAIRS_EFFORT)
     else:
         between_s = between_all(relaxed, prices, with_loads=relaxed.num_ops**3 <= LOADS_EFFORT)
         head_s, tail_s = np.maximum(between_s[0], 0.0), np.maximum(between_s[:, -1], 0.0)
-    found = _larger(found, float((head_s + relaxed.time_s.min(axis=1) + tail_s).max()), PATHS)
-    return _larger(found, largest_refuted_s(relaxed, head_s, tail_s, prices, found.value), WINDOWS)
+    best = _larger(best, float((head_s + relaxed.time_s.min(axis=1) + tail_s).max()), PATHS)
+    return _larger(best, largest_refuted_s(relaxed, head_s, tail_s, prices, best.value), WINDOWS)
 
 
 def _larger(found: Bound, value_s: float, argument: str) -> Bound:
@@ -92,7 +92,7 @@ def _larger(found: Bound, value_s: float, argument: str) -> Bound:
 EFFORT = 3e6
 """Ops times devices times windows that one makespan may take."""
 LEAST_MOMENTS, MOST_MOMENTS = 4, 64
-"""Moments at which windows begin, and at which they end."""
+"""Least and largest number of moments at which windows begin, and at which they end."""
 TOLERANCE = 1e-11
 """Share of a makespan by which work has to exceed a window: less may be rounding."""
 
@@ -100,12 +100,12 @@ TOLERANCE = 1e-11
 def largest_refuted_s(
     problem: Relaxation, head_s: FloatArray, tail_s: FloatArray, prices: FloatArray, known_s: float
 ) -> float:
-    """A makespan that no schedule is below, ``known_s`` or more.
+    """Return a makespan that no schedule is below, ``known_s`` or more.
 
-    A schedule of T seconds runs each op between its head [M] and T less its tail [M]. Where the result of an op could
+    A schedule of T seconds runs each op between its head [M] and T less its tail [M]. If the result of an op could
     then not come from another device in time, the op and its reader share a device; so do all ops that such edges join,
     a cluster. In a window a cluster has to run all its work but what its ops can do outside, and what one device can
-    do outside. Where these amounts, each at the cheapest of the devices' ``prices`` [K], exceed the window, or one of
+    do outside. If these amounts, each at the cheapest of the devices' ``prices`` [K], exceed the window, or one of
     them exceeds it on any device, T is refuted.
     """
     count = int(np.clip((EFFORT / problem.busy_s.size) ** 0.5, LEAST_MOMENTS, MOST_MOMENTS))
@@ -146,9 +146,9 @@ def largest_refuted_s(
 
 
 def _moments(values_s: FloatArray, count: int) -> FloatArray:
-    """[W] at most so many of the values, spread evenly over them by rank, the least and the largest among them."""
-    found = np.unique(values_s)
-    return found[np.unique(np.linspace(0, len(found) - 1, count).astype(np.int64))]
+    """Return [W] at most ``count`` of the values, spread evenly by rank, with the least and the largest."""
+    moments = np.unique(values_s)
+    return moments[np.unique(np.linspace(0, len(moments) - 1, count).astype(np.int64))]
 
 
 @bare
@@ -164,7 +164,7 @@ def _excess(
     begins_s: FloatArray,
     ends_s: FloatArray,
 ) -> float:
-    """Seconds by which the work of some window exceeds it at most; below 0 where all windows have room.
+    """Return the most seconds by which the work of a window exceeds it; below 0 if all windows have room.
 
     ``first_s`` and ``last_s`` [C] are when clusters may begin and have to end, ``tables`` [4, C, K] is scratch.
     """

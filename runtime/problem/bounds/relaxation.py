@@ -1,4 +1,4 @@
-"""Relaxation: what the bounds on a makespan know of a problem, as flat tables.
+"""The relaxed problem behind the bounds on a makespan, as flat tables.
 
 Legend: M ops, E edges, D devices, K kinds of devices.
 """
@@ -26,7 +26,7 @@ class Neighbours:
     apart_s: FloatArray  # [E, K] the transfer and the time of the neighbour
 
     def of_devices(self, columns: IntArray) -> Neighbours:
-        """The same of fewer devices."""
+        """Return the neighbours with fewer columns of devices."""
         tables = (np.ascontiguousarray(table[:, columns]) for table in (self.sent_s, self.apart_s))
         return Neighbours(self.indptr, self.indices, *tables)
 
@@ -41,14 +41,14 @@ class Relaxation:
 
     kind: IntArray  # [D]
     time_s: FloatArray  # [M, K], infinite where a device does not support an op
-    busy_s: FloatArray  # [M, K] the same with the overhead that follows
+    busy_s: FloatArray  # [M, K] with the overhead that follows
     overhead_s: FloatArray  # [M]
     inputs: Neighbours
     outputs: Neighbours
 
     @staticmethod
     def of(problem: ScheduleProblem) -> Relaxation:
-        """O(E log E + E D^2)."""
+        """Relax a problem in O(E log E + E D^2)."""
         n, d = problem.time_s.shape
         place = inverse_of(problem.topological_order) + 1
         pair, of_pair = np.unique(place[problem.edge_src] * (n + 2) + place[problem.edge_dst], return_inverse=True)
@@ -81,11 +81,11 @@ class Relaxation:
 
     @property
     def num_ops(self) -> int:
-        """M."""
+        """Return M."""
         return len(self.time_s)
 
     def cheapest(self, prices: FloatArray) -> FloatArray:
-        """[K] of ``prices`` [D] the smallest of each kind."""
+        """Return [K] the smallest of ``prices`` [D] of each kind."""
         least = np.full(self.time_s.shape[1], np.inf)
         np.minimum.at(least, self.kind, prices)
         return least
@@ -99,7 +99,7 @@ def _neighbours(
     latency_s: FloatArray,
     s_per_byte: FloatArray,
 ) -> Neighbours:
-    """The ``other`` end of edges by their ``own``; link tables [D, D] are by the device of the other end."""
+    """Return the ``other`` ends of edges by their ``own``; link tables [D, D] are by the device of the other end."""
     order = np.argsort(own, kind="stable")
     own, other, size_bytes = own[order], other[order], size_bytes[order]
     indptr = np.searchsorted(own, np.arange(len(time_s) + 1))

@@ -1,4 +1,4 @@
-"""Bounds, and those that follow from loads and from the critical path. Legend: N ops, D devices."""
+"""Bounds that follow from loads and from the critical path. Legend: N ops, D devices."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 LOAD, LONGEST_OP, CRITICAL_PATH = "the load shared by all devices", "the longest op", "the critical path"
 MOST_ROUNDS, ROUNDS_OF_OPS = 300, 1e7
-"""Steps towards the best prices of devices: at most, and times ops and devices."""
+"""Number of steps towards the best prices of devices, at most; and the same times ops times devices."""
 ROUNDING = 1e-9
-"""A share by which a bound has to be larger than another to replace it: less may be rounding."""
+"""Share by which a bound has to be larger than another to replace it: less may be rounding."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """No plan has a smaller value; ``argument`` completes 'proven by ...'."""
+    """A value that no plan is below; ``argument`` completes 'proven by ...'."""
 
     value: float
     argument: str
 
 
 def largest(*bounds: Bound | None) -> Bound:
-    """The largest of the bounds that there are, of equal ones the first. Raises ValueError where there is none."""
+    """Return the largest bound that is not None, the first of equal ones. Raises ValueError if there is none."""
     return max((bound for bound in bounds if bound is not None), key=lambda bound: bound.value)
 
 
 def sequential_bound(problem: ScheduleProblem) -> Bound:
-    """Seconds of sequential execution at least: the best-case load, one launch, and the overheads between ops."""
+    """Return a lower bound of sequential execution in seconds: the best-case load, one launch, and overheads."""
     overheads_s = problem.op_overhead_s * (problem.num_ops - 1)
     load_s = float(_best_s(problem).sum()) + float(problem.launch_s.min()) + overheads_s
     return Bound(load_s, "the best-case load and one launch")
 
 
 def period_bound(problem: ScheduleProblem) -> Bound:
-    """Seconds of a work-conserving period at least: the load of the busiest device, or the longest op."""
+    """Return a lower bound of a work-conserving period in seconds: the busiest device's load, or the longest op."""
     longest_s = float(_best_s(problem).max()) + problem.op_overhead_s
     return largest(Bound(shared_load(problem)[0], LOAD), Bound(longest_s, LONGEST_OP))
 
 
 def shared_load(problem: ScheduleProblem) -> tuple[float, FloatArray]:
-    """Seconds, overheads included, that the busiest device runs at least, and the prices [D] that show it."""
+    """Return the least seconds of the busiest device, overheads included, and the prices [D] that show it."""
     busy_s = np.where(problem.supported, problem.time_s, np.inf) + problem.op_overhead_s
     are_alike = bool((busy_s == busy_s[:, :1]).all())
     rounds = 1 if are_alike else int(np.clip(ROUNDS_OF_OPS / busy_s.size, 10, MOST_ROUNDS))
@@ -54,7 +54,7 @@ def shared_load(problem: ScheduleProblem) -> tuple[float, FloatArray]:
 
 
 def critical_path_s(problem: ScheduleProblem) -> float:
-    """Seconds of the longest path, every op on its best device and every transfer free, in O(N D + E)."""
+    """Return the seconds of the longest path, every op on its best device and every transfer free, in O(N D + E)."""
     best_s = _best_s(problem)
     inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     before_s = longest_before(problem.topological_order, inputs, best_s, np.zeros(len(problem.edge_src)))
@@ -62,7 +62,7 @@ def critical_path_s(problem: ScheduleProblem) -> float:
 
 
 def _best_s(problem: ScheduleProblem) -> FloatArray:
-    """[N] seconds of every op on its best device."""
+    """Return [N] the seconds of every op on its best device."""
     best_s: FloatArray = np.nanmin(problem.time_s, axis=1)
     return best_s
 
@@ -70,10 +70,10 @@ def _best_s(problem: ScheduleProblem) -> FloatArray:
 def dual_load(
     loads_at: Callable[[FloatArray], FloatArray], prices: FloatArray, rounds: int
 ) -> tuple[float, FloatArray]:
-    """The busiest device's load in the best division of work, from below, with the prices [D] that show it.
+    """Return a lower bound of the busiest device's load in the best division, and the prices [D] that show it.
 
     For any prices that add up to 1 the busiest load is at least what all work costs where it is cheapest: the
-    Lagrangian dual of choosing devices. ``loads_at`` gives the loads [D] of that choice. The prices follow the loads,
+    Lagrangian dual of choosing devices. ``loads_at`` returns the loads [D] of that choice. The prices follow the loads,
     with steps that become smaller; the first ones, ``prices``, always count.
     """
     best, best_prices = 0.0, prices
@@ -93,6 +93,6 @@ def dual_load(
 
 
 def loads_of_ops(time_s: FloatArray, prices: FloatArray) -> FloatArray:
-    """[D] loads where each op of ``time_s`` [N, D], infinite where unsupported, runs where it costs least."""
+    """Return [D] loads if each op of ``time_s`` [N, D], infinite where unsupported, runs where it costs least."""
     cheapest = np.argmin(time_s * prices, axis=1)
     return np.bincount(cheapest, time_s[np.arange(len(time_s)), cheapest], time_s.shape[1]).astype(np.float64)
