@@ -44,7 +44,15 @@ Words: TypeAlias = Annotated[str, AfterValidator(in_callers_words)]
 """A text of an answer, which names parameters in Python and options on the command line."""
 
 
-class Record(BaseModel):
+class _Listed(type(BaseModel)):  # type: ignore[misc]  # the class of pydantic's classes, which it does not export
+    """Lists what a class of ours has, and not what pydantic adds: ``help`` prints all that is listed."""
+
+    def __dir__(cls) -> list[str]:
+        own = [name for each in cls.__mro__ if issubclass(each, BaseModel) and each is not BaseModel for name in vars(each)]
+        return sorted({name for name in own if not name.startswith(("_", "model_"))} | {"__doc__"})
+
+
+class Record(BaseModel, metaclass=_Listed):
     """What a file or an answer holds: checked when it is read, and never changed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
