@@ -279,7 +279,8 @@ class PlaceResult(Shown, Record):
     ``others`` is the share of the processors that other programs took during the comparison.
     ``samples`` are the values of every inference of the comparison, by candidate and round; ``costs`` what the
     measurements made of the profile, ``timeline`` a measured run of the answer, where there was time for one;
-    ``settings`` are those of devices that were raced before the search;
+    ``settings`` are those of devices that were raced before the search; ``kinds`` what the best of each kind took when
+    it was timed once before all else, over what the fastest device took;
     ``bound`` says what could be gained at most, ``lines`` are the answer for people; ``environment`` the versions and
     the hardware by their names, and ``finished`` the time in UTC (ISO 8601).
     """
@@ -307,6 +308,7 @@ class PlaceResult(Shown, Record):
     warnings: tuple[Words, ...] = ()
     bound: str = ""
     others: float = 0.0
+    kinds: dict[str, float] = Field(default_factory=dict)
     scenarios: tuple[ScenarioRecord, ...] = ()
     state_bytes_per_token: dict[str, float] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()

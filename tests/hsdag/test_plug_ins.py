@@ -77,7 +77,9 @@ def command_line() -> ModuleType:
 
 
 def test_a_command_of_another_package_is_in_the_help_and_runs(install: Install) -> None:
-    install("hsdag.commands", "greet", 'def greet(name: str) -> None:\n    "Greet somebody."\n    print("hello", name)\n')
+    install(
+        "hsdag.commands", "greet", 'def greet(name: str) -> None:\n    "Greet somebody."\n    print("hello", name)\n'
+    )
     runner, app = CliRunner(), command_line().app
     assert "Greet somebody." in runner.invoke(app, ["--help"]).output
     ran = runner.invoke(app, ["greet", "you"])

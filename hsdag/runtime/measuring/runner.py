@@ -75,8 +75,8 @@ class CandidateRunner:
     ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
     in flight where it measures several at a time, if not as many as the device asks for, until all runs or ``period_s``
     are over. Whole models may compile for ``compiling_s``. ``slowest_open_s`` is the longest that a candidate took to
-    open so far, and ``value_s`` the median of what a value took to measure: an inference, or all that a period is
-    measured by. ``scenario_s`` are seconds of each inference of weighted means, by candidate and scenario.
+    open so far, ``part_s`` the most that one of several parts did, and ``value_s`` the median of what a value took to
+    measure: an inference, or all that a period is measured by. ``scenario_s`` are seconds of each inference of weighted means, by candidate and scenario.
     """
 
     client: WorkerClient
@@ -89,6 +89,7 @@ class CandidateRunner:
     peak_of: Callable[[Candidate], float] | None = field(default=None, init=False)
     candidates: dict[str, Candidate] = field(default_factory=dict, init=False)
     slowest_open_s: float = field(default=0.0, init=False)
+    part_s: float = field(default=0.0, init=False)
     scenario_s: dict[str, list[list[float]]] = field(default_factory=dict, init=False)
     _opened_in: dict[str, int] = field(default_factory=dict, init=False)
     _values_s: list[float] = field(default_factory=list, init=False)
@@ -100,7 +101,10 @@ class CandidateRunner:
         request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
         begin_s = time.monotonic()
         opened = self.client.call(request, self.limits.compile_s, self.compiling_s if is_whole else 0.0)
-        self.slowest_open_s = max(self.slowest_open_s, time.monotonic() - begin_s)
+        taken_s = time.monotonic() - begin_s
+        self.slowest_open_s = max(self.slowest_open_s, taken_s)
+        if candidate.num_parts > 1:
+            self.part_s = max(self.part_s, taken_s / candidate.num_parts)
         self._opened_in[key] = self.client.num_starts
         return opened
 
