@@ -231,6 +231,16 @@ def test_help_of_the_package_is_a_few_pages_with_all_functions() -> None:
     assert all(name in str(hsdag.__doc__) for name in hsdag.__all__ if name[0].isupper())
 
 
+def test_help_of_a_result_is_a_page_with_all_that_it_has_and_nothing_of_pydantic() -> None:
+    for kind in (hsdag.PlaceResult, hsdag.Placement, hsdag.SolveResult, hsdag.SimulateResult, hsdag.BenchResult):
+        text = pydoc.plain(pydoc.render_doc(kind))
+        assert len(text.splitlines()) < 100, kind.__name__
+        assert "model_dump" not in text
+    text = pydoc.plain(pydoc.render_doc(hsdag.PlaceResult))
+    for name in ("affinity", "answer", "apply(", "compile(", "devices", "run", "save(", "setting", "table(", "versus"):
+        assert f"\n |  {name}" in text
+
+
 def decorators(node: ast.AST) -> set[str]:
     found = node.decorator_list if isinstance(node, ast.FunctionDef) else []
     return {ast.unparse(each).partition("(")[0] for each in found}

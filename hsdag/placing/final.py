@@ -69,13 +69,14 @@ _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "
 class Pace:
     """Seconds that a device takes to compile the model, and for an inference, and the slowest candidate to open.
 
-    A process takes ``process_s`` to start.
+    A process takes ``process_s`` to start, and one of many parts of the model ``part_s`` to compile.
     """
 
     compile_s: float = 0.0
     run_s: float = 0.0
     open_s: float = 0.0
     process_s: float = PROCESS_S
+    part_s: float = PART_S
 
     @staticmethod
     def of(
@@ -84,24 +85,21 @@ class Pace:
         in_flight: int = 1,
         least_run_s: float = 0.0,
         process_s: float = PROCESS_S,
+        part_s: float = PART_S,
     ) -> Pace:
-        """By a profile, and by what was opened and ran since; an inference takes longer with others ``in_flight``.
-
-        A process takes ``process_s`` to start.
-        """
-        process_s = max(process_s, PROCESS_S)
+        """By a profile, and by what was opened and ran since; an inference takes longer with others ``in_flight``."""
+        process_s, part_s = max(process_s, PROCESS_S), max(part_s, PART_S)
         if profile is None:
-            return Pace(slowest_open_s, least_run_s, slowest_open_s, process_s)
+            return Pace(slowest_open_s, least_run_s, slowest_open_s, process_s, part_s)
         compile_s = max(times.compile_s for times in profile.times)
         run_s = in_flight * min(float(np.nansum(times.time_s)) for times in profile.times)
-        return Pace(compile_s, max(run_s, least_run_s), max(compile_s, slowest_open_s), process_s)
+        return Pace(compile_s, max(run_s, least_run_s), max(compile_s, slowest_open_s), process_s, part_s)
 
     def opening_s(self, candidate: Candidate) -> float:
         """About what a candidate takes to compile: a whole model, or parts, which OpenVINO compiles one by one."""
         if candidate.devices is None:
             return self.compile_s
-        num_parts = len(candidate.target.split(",")) * (1 + len(candidate.regions))
-        return 2 * self.compile_s + PART_S * num_parts
+        return max(2 * self.compile_s + PART_S * candidate.num_parts, self.part_s * candidate.num_parts)
 
     def timeline_s(self, budget_s: float) -> float:
         """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""
@@ -340,6 +338,7 @@ def final_comparison(
     wholes: Collection[str] = (),
     defaults: Mapping[str, str] | None = None,
     end_s: float = math.inf,
+    after_s: float = 0.0,
     opening_s: Callable[[Candidate], float] = lambda _: 0.0,
     rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
@@ -356,7 +355,8 @@ def final_comparison(
     with the reason, are never the answer; where ``check`` is a limit, nor are devices that differ more.
 
     Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case, but for
-    finalists that would not be open by ``end_s`` if they took ``opening_s``. Of the
+    finalists that would not be open ``after_s`` before ``end_s``, the time of what follows the rounds, if they took
+    ``opening_s``. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
     ``protocol.limit_s`` is too short; then outputs are checked, until ``end_s`` as ``Verifier`` says. Of ``wholes``,
     devices of which others are parts, none is chosen where a finalist beats every part: it is for those who keep the
@@ -375,7 +375,7 @@ def final_comparison(
     opened: dict[str, Opened] = {}
 
     def prepare(name: str) -> None:
-        if opened and name in finalists and time.monotonic() + opening_s(candidates[name]) > end_s:
+        if opened and name in finalists and time.monotonic() + opening_s(candidates[name]) > end_s - after_s:
             raise CandidateFailed(NO_TIME)
         opened[name] = runner.open(name, candidates[name])
         if candidates[name].devices is not None and len(opened[name].devices) == 1:

@@ -37,7 +37,9 @@ from hsdag.placing.answer import (
     turned_down,
 )
 from hsdag.placing.bound import least_s, left_to_gain
+from hsdag.placing.devices import devices_of, settled
 from hsdag.placing.final import FinalComparison, Pace, check_of, family_ratios, final_comparison
+from hsdag.placing.kinds import Kinds, timed_kinds
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.result import (
     CostsRecord,
@@ -48,7 +50,7 @@ from hsdag.placing.result import (
     ScenarioRecord,
     Tally,
 )
-from hsdag.placing.run_folder import RESULT, RUN, read_record
+from hsdag.placing.run_folder import RESULT, RUN
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.placing.shards import ops_by_device, sharded_candidate, weights_by_device
@@ -59,20 +61,13 @@ from hsdag.placing.tuning import (
     settings_sentence,
     tune,
 )
-from hsdag.runtime.machine.devices import (
-    DeviceSet,
-    canonical,
-    make_core,
-    resolve_devices,
-    with_precision,
-)
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, budget_shortage
-from hsdag.search.options import ANY_PRECISION, LIMITS, PlaceOptions, flag
+from hsdag.search.options import LIMITS, PlaceOptions, flag
 from hsdag.workers.pool import pool_of
 
 UNDER_HETERO = "HETERO:"
@@ -127,7 +122,7 @@ def run_place(
         if resume and not (run_folder / RUN).is_file():
             raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without --resume")
     watcher.on_phase("loading devices")
-    devices, fixed = _settled(_devices(options), options.start, run_folder if resume else None)
+    devices, fixed = settled(devices_of(options), options.start, run_folder if resume else None)
     watcher.on_phase("reading the model")
     with (
         Session(
@@ -152,10 +147,11 @@ def run_place(
             watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
         start = _start(session, options)
         session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
+        kinds = Kinds() if resume else timed_kinds(session, options, watcher, begin_s)
         tuned = tune(session, options, watcher, fixed)
         session.client.should_abandon = lambda: False
         search = Search(session, options, watcher, begin_s)
-        search.tuned = tuned
+        search.tuned, search.kinds = tuned, kinds
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
@@ -172,50 +168,6 @@ def run_place(
                 f"searching {search.search_s:.0f} s, comparing {spent_s - read_s - search.search_s:.0f} s"
             )
     return result
-
-
-def _devices(options: PlaceOptions) -> DeviceSet:
-    """The devices that the executor runs on. Raises DeviceError, OptionError for what it has no use for."""
-    if options.executor != "cuda":
-        found = resolve_devices(options.devices, options.partition_cpu)
-        if options.precision not in (None, ANY_PRECISION):
-            hinted = with_precision(found.all, options.precision)
-            num = len(found.placed)
-            found = DeviceSet(hinted[:num], hinted[num:])
-            make_core(found.all)  # which refuses what a device does not have
-        return found
-    if options.precision:
-        raise OptionError("--infer-precision is a hint for OpenVINO's devices, which --executor cuda does not use")
-    if options.partition_cpu is not None:
-        raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
-    from hsdag.runtime.torch.devices import resolve_torch_devices  # only here: it loads torch
-
-    return resolve_torch_devices(options.devices)
-
-
-def _settled(
-    devices: DeviceSet, start: Placement | None, resumed: Path | None
-) -> tuple[DeviceSet, dict[str, DeviceSpec]]:
-    """The devices, and as they were given those whose settings a placement to start with has, or a resumed search.
-
-    What these have beyond what the user has given was chosen by the search that made them.
-    """
-    known = list(start.devices) if start is not None else []
-    defaults: dict[str, str] = {}
-    if resumed is not None:
-        record = read_record(resumed)
-        known, defaults = record.devices, record.defaults
-    described = {spec.name: canonical(spec) for spec in known}
-
-    def settled(spec: DeviceSpec) -> DeviceSpec:
-        other = described.get(spec.name, spec)
-        is_more = other.plugin == spec.plugin and spec.properties.items() <= other.properties.items()
-        return other if is_more else spec
-
-    placed, rivals = (tuple(map(settled, specs)) for specs in (devices.placed, devices.rivals))
-    extra = tuple(described[name] for name in defaults)
-    fixed = {spec.name: spec for spec in (*devices.all, *extra) if spec.name in described}
-    return DeviceSet(placed, rivals + extra, defaults), fixed
 
 
 def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
@@ -270,6 +222,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed=disallowed,
         slow=slow_devices(search, 1.0 if interrupted or is_late else FAR_SLOWER),
         opening_s=search.pace.opening_s,
+        after_s=whole_s - limit_s,
         wholes=session.devices.whole_devices,
         defaults=session.devices.defaults,
         end_s=search.begin_s + options.budget_s,
@@ -347,6 +300,7 @@ def result_of(
         interrupted=interrupted,
         warnings=tuple(warnings_of(search, final)),
         bound=_bound(search, final),
+        kinds=dict(search.kinds.times),
         others=final.others,
         scenarios=tuple(map(ScenarioRecord.of, session.scenarios)),
         state_bytes_per_token=state_bytes_per_token(search, final),

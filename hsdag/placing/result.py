@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -34,6 +34,9 @@ from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.recording import Event
 from hsdag.search.driver import Member
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 SHOWN_REASONS = 3
 """Number of reasons that a count of failures names; the run folder has all."""
@@ -265,7 +268,7 @@ def settings_table(settings: Sequence[DeviceSettings]) -> tuple[list[str], list[
 
 
 class PlaceResult(Displayable, Record):
-    """A finished search, which can be used like its placement; every value is in ``unit``, that of the objective.
+    """A finished search, with its ``placement``; every value is in ``unit``, that of the objective.
 
     ``value`` is the answer's median; ``rows`` have every candidate of the final comparison, the fastest first;
     ``failures`` say why others are missing, ``no_single`` why all single devices are, and ``turned_down`` why faster
@@ -276,7 +279,8 @@ class PlaceResult(Displayable, Record):
     ``others`` is the share of the processors that other programs took during the comparison.
     ``samples`` are the values of every inference of the comparison, by candidate and round; ``costs`` what the
     measurements made of the profile, ``timeline`` a measured run of the answer, where there was time for one;
-    ``settings`` are those of devices that were raced before the search;
+    ``settings`` are those of devices that were raced before the search; ``kinds`` what the best of each kind took when
+    it was timed once before all else, over what the fastest device took;
     ``bound`` says what could be gained at most, ``lines`` are the answer for people; ``environment`` the versions and
     the hardware by their names, and ``finished`` the time in UTC (ISO 8601).
     """
@@ -304,6 +308,7 @@ class PlaceResult(Displayable, Record):
     warnings: tuple[Words, ...] = ()
     bound: str = ""
     others: float = 0.0
+    kinds: dict[str, float] = Field(default_factory=dict)
     scenarios: tuple[ScenarioRecord, ...] = ()
     state_bytes_per_token: dict[str, float] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
@@ -322,11 +327,32 @@ class PlaceResult(Displayable, Record):
             raise ValueError("one of the 'rows' has to be the answer")
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        """All other attributes are the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
-        if name.startswith("_") or "placement" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self.placement, name)
+    @property
+    def affinity(self) -> dict[str, str]:
+        """The placement's device of each op, by the op's name."""
+        return self.placement.affinity
+
+    @property
+    def devices(self) -> list[DeviceSpec]:
+        """The devices of the placement."""
+        return self.placement.devices
+
+    @property
+    def used_devices(self) -> tuple[str, ...]:
+        """Names of the devices that hold at least one op of the placement."""
+        return self.placement.used_devices
+
+    def save(self, path: str | Path) -> None:
+        """Write the placement to a file. Raises OutputError."""
+        self.placement.save(path)
+
+    def apply(self, model: ov.Model) -> ov.Model:
+        """Set the affinity of every op of ``model``, and return a copy prepared for HETERO, as ``Placement.apply``."""
+        return self.placement.apply(model)
+
+    def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
+        """Compile ``model`` with the placement, for HETERO or one device, as ``Placement.compile``."""
+        return self.placement.compile(core, model, properties)
 
     @property
     def answer(self) -> Row:

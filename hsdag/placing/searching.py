@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from hsdag.ir.errors import DeviceError, SearchError
-from hsdag.ir.graph.computation_graph import inverse_of
 from hsdag.ir.graph.state import results_by_chance
 from hsdag.ir.kernels import compiling_at_most
 from hsdag.ir.processes import CandidateFailed
@@ -23,6 +22,7 @@ from hsdag.methods.incumbent import Contribution
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.copies import Copies, proposed_copies
 from hsdag.placing.final import RUNS_EACH_ROUND, Pace, Verifier, check_of
+from hsdag.placing.kinds import SHARDS, SPLIT, Kinds, contiguous
 from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
@@ -71,6 +71,8 @@ UNCOMPILED = (
 """What is said of a search that has not been compiled."""
 
 LOST = "the model is not divided: the best way to do so took"
+TIMED = "times as long as the fastest device when both were timed"
+"""What is said of shards that were timed and have lost, before and after how much."""
 
 DIFFERENCE_SHARE = 0.2
 """Share of the budget in which is measured what may run where so that outputs keep the largest difference."""
@@ -84,7 +86,7 @@ class Search:
     plans that were measured, ``num_simulated`` counts the others, and ``finalists`` are those worth comparing, with the
     executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops. ``tuned`` are the devices whose
     settings were raced. The budget runs from ``begin_s``; of it ``left_s`` were left when the search began, without
-    those of the final comparison.
+    those of the final comparison. ``kinds`` is what the best of each kind took before.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Search:
         self.shardings: dict[str, Sharding] = {}
         self.proposals: ShardProposals | None = None
         self.tuned: dict[str, Tuned] = {}
+        self.kinds = Kinds()
         self.contributions: list[Contribution] = []
         self.search_s = self.left_s = self._before_s = 0.0
 
@@ -143,7 +146,7 @@ class Search:
             found = list(self.shardings.values())
             self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s))
             if not self.shardings and (times := self.proposals.best_times) is not None:
-                watcher.note(f"{LOST} {times:.2f} times as long as the fastest device when both were timed")
+                watcher.note(f"{LOST} {times:.2f} {TIMED}")
         self._before_s = time.monotonic() - self.begin_s
         self.left_s = self._for_search_s
         watcher.on_left(self.left_s + options.budget_s - self._most_s)
@@ -190,7 +193,7 @@ class Search:
         runner = self.session.runner
         is_steady = Quantity.PERIOD in self.options.objective.quantities
         runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
-        return Pace.of(self.profile, runner.slowest_open_s, *runs, self.session.client.start_s)
+        return Pace.of(self.profile, runner.slowest_open_s, *runs, self.session.client.start_s, runner.part_s)
 
     @property
     def _most_s(self) -> float:
@@ -228,11 +231,27 @@ class Search:
             note = told_under_hetero(proposals)
         else:
             self.proposals = proposals
-            self.shardings = named(proposals.to_measure(PROPOSED_SHARE * options.budget_s))
-            gains = any(each.predicted_s < proposals.whole_s for each in self.shardings.values())
+            found = proposals.to_measure(PROPOSED_SHARE * options.budget_s)
+            gains = any(each.predicted_s < proposals.whole_s for each in found)
+            self.shardings = named(self._with_timed(found, proposals.whole_s, gains=gains))
             note = None if gains else told_undivided(proposals)
         if note is not None:
             self.watcher.note(note)
+
+    def _with_timed(self, found: list[Sharding], whole_s: float, *, gains: bool) -> list[Sharding]:
+        """Ways to divide the model, with the one that was timed before, unless that has lost.
+
+        None where it has lost for sure, and the others are not predicted to gain anything either.
+        """
+        early, times = self.kinds.sharding, self.kinds.times.get(SHARDS)
+        if early is None or times is None:
+            return found
+        if self.kinds.has_lost(SHARDS) and not gains:
+            self.watcher.note(f"{LOST} {times:.2f} {TIMED}")
+            return []
+        if self.kinds.is_near(SHARDS) and early not in found:
+            found.insert(int(gains), replace(early, predicted_s=times * whole_s))
+        return found
 
     def _profiled(self) -> ModelProfile | None:
         session, options = self.session, self.options
@@ -325,7 +344,7 @@ class Search:
             self.watcher.on_phase("searching")
             hybrid = self._hybrid(recorder, placer, is_short=is_short or not is_compiled)
             if hybrid is not None and (is_short or not is_compiled):
-                hybrid.evaluate(_contiguous(self.problem))
+                hybrid.evaluate(contiguous(self.problem))
             if not is_compiled:
                 self.watcher.note(UNCOMPILED)
             elif hybrid is None or is_short or self.options.resolved_reward != "hybrid" or placer.learns:
@@ -341,7 +360,7 @@ class Search:
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
         if not self.finalists and self.costs is not None:  # measuring devices alone took all of the time
             memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
-            plans = [p for p in _contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
+            plans = [p for p in contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
             values = model_values(self.problem, self.costs, plans)
             self.finalists = [plans[i] for i in np.argsort(values)[:count].tolist() if np.isfinite(values[i])]
             self.num_simulated += len(plans)
@@ -365,15 +384,17 @@ class Search:
     def _first_splits(self) -> list[Plan]:
         """The split that is had at once and simulated to be best, and the best if devices did not slow each other down.
 
-        Only what was measured and has lost is left alone.
+        Only what was measured and has lost is left alone: what was timed before and has not comes with them.
         """
+        early = self.session.of_units(self.problem, self.kinds.split) if self.kinds.is_near(SPLIT) else None
+        known = [] if early is None else [Plan(early)]
         if self.costs is None or self.profile is None:
-            return []
+            return known
         memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
-        plans = [p for p in _contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
+        plans = [p for p in contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
         free = self.session.model.costs(self.profile.without_contention, self.options.search_executor)
         values = [model_values(self.problem, costs, plans) for costs in (self.costs, free) if plans]
-        return list(dict.fromkeys(plans[int(np.argmin(each))] for each in values))
+        return list(dict.fromkeys([*known, *(plans[int(np.argmin(each))] for each in values)]))
 
     def _compile(self, placer: Placer[Any], *, takes_order: bool) -> bool:
         """Have compiled what the search calls, as long as kernels may be compiled; whether all of it is."""
@@ -487,14 +508,3 @@ def _report(driver: Driver, watcher: Watcher) -> None:
         if not driver.recorder.best():
             raise SearchError(driver.note)
         watcher.note(driver.note)
-
-
-def _contiguous(problem: Problem) -> list[Plan]:
-    """Plans that are had at once: the first tenth, two tenths, ... of the units on one device, the rest on another.
-
-    As near to that as pins and devices allow.
-    """
-    position = inverse_of(problem.units.graph.topological_order)
-    pairs = itertools.permutations(range(problem.num_devices), 2)
-    shares = [position < tenths * problem.num_units // 10 for tenths in range(1, 10)]
-    return [problem.nearest(np.where(early, first, then)) for first, then in pairs for early in shares]

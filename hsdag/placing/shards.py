@@ -86,6 +86,18 @@ class ShardProposals:
         given = self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials
         return propose(*given, is_over=self._is_over, least=least)
 
+    def first(self) -> Sharding | None:
+        """What is predicted to be fastest, whether it gains anything or not; nothing is simulated."""
+        if not self.is_possible:
+            return None
+        predict = self._value_of if self.limits else (lambda way: way.predicted_s)
+        self._end_s = -math.inf
+        found = propose(
+            self.shapes, shard_costs(self.costs), self.pins, PRICES[:1], predict, is_over=self._is_over, least=1
+        )
+        self._end_s = math.inf
+        return next(iter(found), None)
+
     def to_measure(self, limit_s: float) -> list[Sharding]:
         """What is proposed, and the best way if devices did not slow each other down: one at least, to be measured.
 

@@ -17,6 +17,9 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 
 if TYPE_CHECKING:  # modules that load OpenVINO are imported where they are used: simulators read placements too
     import openvino as ov
+    from pydantic._internal._model_construction import ModelMetaclass as _OfModels
+else:
+    _OfModels = type(BaseModel)
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[2] = 2
@@ -44,7 +47,17 @@ Words: TypeAlias = Annotated[str, AfterValidator(in_callers_words)]
 """A text of an answer, which names parameters in Python and options on the command line."""
 
 
-class Record(BaseModel):
+class _Listed(_OfModels):
+    """Lists what a class of ours has, and not what pydantic adds: ``help`` prints all that is listed."""
+
+    def __dir__(self) -> list[str]:
+        """Return the names of what classes of ours define, without those that begin as private ones or pydantic's."""
+        ours = [each for each in self.__mro__ if issubclass(each, BaseModel) and each is not BaseModel]
+        named = {name for each in ours for name in vars(each) if not name.startswith(("_", "model_"))}
+        return sorted({*named, "__doc__"})
+
+
+class Record(BaseModel, metaclass=_Listed):
     """Base of records in files and answers: validated when read, and immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

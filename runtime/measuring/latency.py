@@ -6,6 +6,7 @@ Legend: C candidates, R rounds, P devices.
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -250,7 +251,7 @@ def compare(
     fitting = min(left_s / max(protocol.min_rounds * sum(turns_s.values()), LEAST_RUN_S), 1.0)
     bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
     taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
-    running, pulses_s, ends_s = list(taken), [pulse()], [clock()]
+    known, running, ends_s = _Rounds(pulse()), list(taken), [clock()]
     num_sound = 0
     while running and num_sound < protocol.max_rounds and len(ends_s) <= REPEATED * protocol.max_rounds:
         on_step(f"round {num_sound + 1} of up to {protocol.max_rounds}")
@@ -258,14 +259,15 @@ def compare(
             candidate = running[c]
             try:
                 taken[candidate].append(tuple(run(candidate, bursts[candidate])))
+                known.add(candidate, taken[candidate][-1])
             except CandidateFailed as failure:
                 failures[candidate] = failure.reason
                 del taken[candidate]
-        pulses_s.append(pulse())
+        known.end(pulse())
         ends_s.append(clock())
-        sound = sound_rounds(pulses_s)
+        sound = known.sound
         num_sound = int(sound.sum())
-        medians_s = {c: Samples(_of(taken[c], sound)).round_medians_s for c in running if c in taken}
+        medians_s = {c: known.medians_s(c, sound) for c in running if c in taken}
         running = _undecided(medians_s, references, protocol, kept) if num_sound else list(medians_s)
         passed_s, round_s = ends_s[-1] - begin_s, ends_s[-1] - ends_s[-2]
         missing = protocol.min_rounds - num_sound
@@ -276,9 +278,9 @@ def compare(
             should_stop() and (missing <= 0 or passed_s > protocol.limit_s)
         ):
             break
-    sound = sound_rounds(pulses_s, protocol.min_rounds, [len(rounds) for rounds in taken.values()])
+    sound = sound_rounds(known.pulses_s, protocol.min_rounds, [len(rounds) for rounds in taken.values()])
     spent_s = np.diff(ends_s)
-    disturbed = float(spent_s[~sound_rounds(pulses_s)].sum() / spent_s.sum()) if len(spent_s) and spent_s.sum() else 0.0
+    disturbed = float(spent_s[~known.sound].sum() / spent_s.sum()) if len(spent_s) and spent_s.sum() else 0.0
     return Comparison({c: Samples(_of(rounds, sound)) for c, rounds in taken.items()}, failures, disturbed)
 
 
@@ -335,6 +337,49 @@ def sound_rounds(pulses_s: Sequence[Sequence[float]], least: int = 0, ran: Seque
         if not is_sound[:count].any():
             is_sound[np.argmin(worst[:count])] = True
     return is_sound
+
+
+class _Rounds:
+    """Rounds as they come: the median of each candidate in each, and which of them count, as ``sound_rounds`` has it.
+
+    Every round is judged once, and all of them again only after a pulse that is shorter than those before it: judging
+    takes time in proportion to the number of rounds, of which there may be thousands.
+    """
+
+    def __init__(self, pulse_s: Sequence[float]) -> None:
+        self.pulses_s = [tuple(pulse_s)]
+        self._least_s = np.asarray(pulse_s, dtype=np.float64)  # [P] the shortest pulse of each device
+        self._worst = array("d")  # [R] times the shortest that the longer pulse beside a round took
+        self._medians_s: dict[str, array[float]] = {}
+        self._is_complete = len(self._least_s) > 0  # whether no pulse is missing
+
+    def add(self, candidate: str, seconds: Sequence[float]) -> None:
+        """Take what a candidate took in the round that is under way."""
+        self._medians_s.setdefault(candidate, array("d")).append(median(seconds))
+
+    def end(self, pulse_s: Sequence[float]) -> None:
+        """End the round with the pulse after it."""
+        self.pulses_s.append(tuple(pulse_s))
+        self._is_complete &= len(pulse_s) == len(self._least_s)
+        if not self._is_complete:
+            return
+        least_s = np.minimum(self._least_s, pulse_s)
+        begin = len(self._worst) if (least_s == self._least_s).all() else 0
+        times = np.array(self.pulses_s[begin:]) / least_s
+        self._worst[begin:] = array("d", np.maximum(times[:-1], times[1:]).max(axis=1).tolist())
+        self._least_s = least_s
+
+    @property
+    def sound(self) -> NDArray[np.bool_]:
+        """[R] whether each round counts."""
+        if not self._is_complete:
+            return np.ones(len(self.pulses_s) - 1, dtype=np.bool_)
+        return np.asarray(np.frombuffer(self._worst) <= GAVE_LESS)
+
+    def medians_s(self, candidate: str, sound: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Seconds of a candidate in those rounds that are ``sound``, of which it may have run the first alone."""
+        found = np.frombuffer(self._medians_s[candidate])
+        return found[sound[: len(found)]]
 
 
 def _of(rounds: Sequence[tuple[float, ...]], sound: NDArray[np.bool_]) -> tuple[tuple[float, ...], ...]:

@@ -82,6 +82,11 @@ class Candidate:
         priority = tuple(priority) if priority is not None else None
         return Candidate(",".join(used), tuple(devices), executor=executor, priority=priority, by_load=by_load)
 
+    @property
+    def num_parts(self) -> int:
+        """About how many parts of the model OpenVINO compiles one by one; 1 where it compiles the whole."""
+        return 1 if self.devices is None else len(self.target.split(",")) * (1 + len(self.regions))
+
 
 @dataclass(frozen=True)
 class Opened:

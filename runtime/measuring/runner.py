@@ -78,6 +78,8 @@ class CandidateRunner:
         compiling_s: Seconds that compiling a whole model may take beyond the limit.
         peak_of: Simulates the bytes of a candidate's fullest device, if the objective counts memory.
         slowest_open_s: The longest that a candidate took to open so far.
+        part_s: The longest that one part of a candidate of several took to open so far.
+        value_s: Median seconds that measuring a value took: an inference, or all that a period is measured by.
         scenario_s: Seconds of each inference of weighted means, by candidate and scenario.
     """
 
@@ -91,6 +93,7 @@ class CandidateRunner:
     peak_of: Callable[[Candidate], float] | None = field(default=None, init=False)
     candidates: dict[str, Candidate] = field(default_factory=dict, init=False)
     slowest_open_s: float = field(default=0.0, init=False)
+    part_s: float = field(default=0.0, init=False)
     scenario_s: dict[str, list[list[float]]] = field(default_factory=dict, init=False)
     _opened_in: dict[str, int] = field(default_factory=dict, init=False)
     _values_s: list[float] = field(default_factory=list, init=False)
@@ -102,7 +105,10 @@ class CandidateRunner:
         request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
         begin_s = time.monotonic()
         opened = self.client.call(request, self.limits.compile_s, self.compiling_s if is_whole else 0.0)
-        self.slowest_open_s = max(self.slowest_open_s, time.monotonic() - begin_s)
+        taken_s = time.monotonic() - begin_s
+        self.slowest_open_s = max(self.slowest_open_s, taken_s)
+        if candidate.num_parts > 1:
+            self.part_s = max(self.part_s, taken_s / candidate.num_parts)
         self._opened_in[key] = self.client.num_starts
         return opened
 

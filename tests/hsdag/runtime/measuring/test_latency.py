@@ -15,6 +15,7 @@ from hsdag.runtime.measuring.latency import (
     Protocol,
     Ratio,
     Samples,
+    _Rounds,
     compare,
     paired_ratio,
     sound_rounds,
@@ -242,6 +243,23 @@ def test_rounds_beside_a_long_pulse_do_not_count(pulses_s: list[float], least: i
     on_another = [[1e-4, each] for each in pulses_s]
     assert sound_rounds(on_another, least).tolist() == [bool(each) for each in sound]
     assert sound_rounds([[] for _ in pulses_s], least).all()
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_rounds_that_are_judged_as_they_come_are_judged_as_all_of_them_are(is_missing: bool) -> None:
+    rng = np.random.default_rng(0)
+    pulses_s = np.exp(0.3 * rng.standard_normal((40, 2))).tolist()
+    if is_missing:
+        pulses_s[20] = []
+    known, taken = _Rounds(pulses_s[0]), list[tuple[float, ...]]()
+    for number, pulse_s in enumerate(pulses_s[1:], start=2):
+        taken.append(tuple(rng.random(3).tolist()))
+        known.add("c", taken[-1])
+        known.end(pulse_s)
+        sound = sound_rounds(pulses_s[:number])
+        assert known.sound.tolist() == sound.tolist()
+        counted = tuple(each for each, counts in zip(taken, sound, strict=True) if counts)
+        assert known.medians_s("c", sound).tolist() == Samples(counted).round_medians_s.tolist()
 
 
 def test_an_interval_of_one_round_has_no_ends_that_a_file_could_hold() -> None:
