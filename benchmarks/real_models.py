@@ -36,6 +36,7 @@ from unittest import mock
 import numpy as np
 import openvino as ov
 from machine import options
+from moved_inputs import moved_inputs
 from real_model_sources import FOLDER, Source, all_sources, in_process
 
 from hsdag.ir.device import DeviceSpec
@@ -56,7 +57,7 @@ MOST = 1.5
 """The error of a placement over that of one device."""
 FLOOR = 3e-5
 """An error that sums in another order explain, of the largest value of an output: a device that has less has this."""
-NUM_MOVED, ROUNDING = 20, {"f32": 2.0**-22, "bf16": 2.0**-9}
+NUM_MOVED = 20
 """About as many inputs as placements are tried in bf16, since the largest error of each is compared."""
 SHARES = (0.5, 0.1, 0.02)
 """Of the sets that a random placement moves to the second device, in turn."""
@@ -150,14 +151,8 @@ class Trial:
             self.core.compile_model(self.model, name, properties)
             for name, properties in (("CPU", EXACT), (self.devices(precision)[0].openvino_name, {}))
         )
-        rng, errors = np.random.default_rng(0), list[float]()
-        for _ in range(NUM_MOVED):
-            moved = [
-                (array * (1 + ROUNDING[precision] * rng.standard_normal(array.shape))).astype(array.dtype)
-                if np.issubdtype(array.dtype, np.floating)
-                else array
-                for array in self.inputs
-            ]
+        errors = list[float]()
+        for moved in moved_inputs(self.inputs, precision, NUM_MOVED):
             right = self.outputs(exact, moved)
             errors += [error(self.outputs(device, moved), right), error(right, self.reference)]
         return max(errors)
