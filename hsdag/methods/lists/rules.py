@@ -33,6 +33,9 @@ from hsdag.methods.lists.schedule import (
     occupy,
     offer,
     permit,
+    send,
+    tails_of,
+    way_by_consumers,
 )
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -152,12 +155,10 @@ class RuleScheduler:
     """Schedules one problem by any rule; what does not depend on the rule is computed once."""
 
     def __init__(self, tables: Tables) -> None:
-        n, d = tables.time_s.shape
         self._tables = tables
         self._x = op_features(tables, levels_of(tables))
         self._factor = np.ascontiguousarray(self._x[:, [PATH_THROUGH, STATIC_WAY]])
-        self._tail_s = np.zeros((n, d))
-        run(fill_tails, 0.05 * d * d * len(tables.in_op), tables, self._tail_s)
+        self._tail_s = tails_of(tables)
         self._length_s, self._op_s = lengths_of(tables)
 
     def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
@@ -254,35 +255,14 @@ def schedule_by_rule(t: Tables, rule: Rule, s: ListState, idle: IdleTime, w: Out
         for d in range(len(s.free_s)):
             if t.time_s[v, d] < np.inf:
                 at.start_s[d], at.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
-                at.ahead_s[d] = _way_by_consumers(t, rule, s, w, v, d, at.start_s[d] + t.time_s[v, d])
+                end_s = at.start_s[d] + t.time_s[v, d]
+                at.ahead_s[d] = way_by_consumers(t, rule.tail_s, s, w, v, d, end_s)
         d = _place(t, rule, s, w, at, v)
         occupy(idle, d, at.gap[d], at.start_s[d], at.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
         assign_and_free(t, s, w, v, d, at.start_s[d])
         s.sequence[turn] = v
-        for k in range(t.out_first[v], t.out_first[v + 1]):  # consumers get the result from there
-            u = t.out_op[k]
-            for other in range(len(s.free_s)):
-                sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-                w.ready_s[u, other] = max(w.ready_s[u, other], s.end_s[v] + sent_s)
+        send(t, s, w, v, d)
         count = offer(t, s, w, v, count - 1)
-
-
-@inlined
-def _way_by_consumers(t: Tables, rule: Rule, s: ListState, w: Outlook, v: int, d: int, end_s: float) -> float:
-    """The end of the schedule as far as v's consumers tell, each where it would be best, if v ends on d at ``end_s``.
-
-    Their other inputs count where they are placed already.
-    """
-    longest_s = end_s
-    for k in range(t.out_first[v], t.out_first[v + 1]):
-        u = t.out_op[k]
-        least_s = np.inf
-        for other in range(len(s.free_s)):
-            sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-            start_s = max(max(w.ready_s[u, other], end_s + sent_s), s.free_s[other])
-            least_s = min(least_s, start_s + t.time_s[u, other] + rule.tail_s[u, other])
-        longest_s = max(longest_s, least_s)
-    return longest_s
 
 
 @inlined
@@ -355,20 +335,3 @@ def _place(t: Tables, rule: Rule, s: ListState, w: Outlook, at: Starts, v: int) 
         if best < 0 or score > highest:
             best, highest = d, score
     return best
-
-
-@bare
-def fill_tails(t: Tables, tail_s: FloatArray) -> None:
-    """The optimistic cost table of PEFT (Arabnejad and Barbosa 2014, eq. 1) into ``tail_s`` [N, D], in O(E D^2)."""
-    for i in range(len(t.order) - 1, -1, -1):
-        v = t.order[i]
-        for d in range(tail_s.shape[1]):
-            longest_s = 0.0
-            for k in range(t.out_first[v], t.out_first[v + 1]):
-                u = t.out_op[k]
-                least_s = np.inf
-                for other in range(tail_s.shape[1]):
-                    sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-                    least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])
-                longest_s = max(longest_s, least_s)
-            tail_s[v, d] = longest_s

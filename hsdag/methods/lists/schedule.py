@@ -253,7 +253,7 @@ class Outlook(NamedTuple):
 
     candidate: IntArray  # [N] ops whose inputs are placed
     readers: IntArray  # [N] consumers that are not placed yet, edge by edge
-    ready_s: FloatArray  # [N, D] when the inputs of a candidate are there
+    ready_s: FloatArray  # [N, D] when the inputs of a candidate are there, of another op those that are placed
     work_s: FloatArray  # [D] of the ops on a device
     sent_s: FloatArray  # [D] of transfers to a device, for the op at hand
     input_share: FloatArray  # [D] of the op at hand
@@ -307,6 +307,58 @@ def look(t: Tables, s: ListState, w: Outlook, v: int) -> None:
         held = s.held_bytes[d] + received - w.input_share[d] + t.weight_bytes[v] + t.output_bytes[v]
         w.memory[d] = held / max(t.memory_bytes[d], 1.0)
         w.input_share[d] = w.input_share[d] / received if received > 0.0 else 0.0
+
+
+@inlined
+def send(t: Tables, s: ListState, w: Outlook, v: int, home: int) -> None:
+    """v is placed: note when each of its consumers has the result on every device."""
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        for d in range(len(s.free_s)):
+            sent_s = t.latency_s[home, d] + t.out_bytes[k] / t.bandwidth_bytes_per_s[home, d]
+            w.ready_s[u, d] = max(w.ready_s[u, d], s.end_s[v] + sent_s)
+
+
+@inlined
+def way_by_consumers(t: Tables, tail_s: FloatArray, s: ListState, w: Outlook, v: int, d: int, end_s: float) -> float:
+    """The end of the schedule as far as v's consumers tell, each where it would be best, if v ends on d at ``end_s``.
+
+    Their other inputs count where they are placed already; ``tail_s`` [N, D] is what comes at least behind an op.
+    """
+    longest_s = end_s
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        least_s = np.inf
+        for other in range(len(s.free_s)):
+            sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+            start_s = max(max(w.ready_s[u, other], end_s + sent_s), s.free_s[other])
+            least_s = min(least_s, start_s + t.time_s[u, other] + tail_s[u, other])
+        longest_s = max(longest_s, least_s)
+    return longest_s
+
+
+def tails_of(tables: Tables) -> FloatArray:
+    """[N, D] seconds that come at least behind an op on a device, transfers included."""
+    tail_s = np.zeros(tables.time_s.shape)
+    run(_fill_tails, 0.05 * tail_s.shape[1] ** 2 * len(tables.in_op), tables, tail_s)
+    return tail_s
+
+
+@bare
+def _fill_tails(t: Tables, tail_s: FloatArray) -> None:
+    """The optimistic cost table of PEFT (Arabnejad and Barbosa 2014, eq. 1) into ``tail_s`` [N, D], in O(E D^2)."""
+    for i in range(len(t.order) - 1, -1, -1):
+        v = t.order[i]
+        for d in range(tail_s.shape[1]):
+            longest_s = 0.0
+            for k in range(t.out_first[v], t.out_first[v + 1]):
+                u = t.out_op[k]
+                least_s = np.inf
+                for other in range(tail_s.shape[1]):
+                    sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+                    least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])
+                longest_s = max(longest_s, least_s)
+            tail_s[v, d] = longest_s
 
 
 @inlined
