@@ -326,7 +326,7 @@ def send(t: Tables, s: ListState, w: Outlook, v: int, home: int) -> None:
 def way_by_consumers(t: Tables, tail_s: FloatArray, s: ListState, w: Outlook, v: int, d: int, end_s: float) -> float:
     """Return the estimated end of the schedule if v ends on d at ``end_s``, with each consumer on its best device.
 
-    Other inputs of the consumers count if they are placed already. ``tail_s`` [N, D] are the least seconds behind an op.
+    Other inputs of the consumers count if they are placed already; ``tail_s`` [N, D] are least seconds behind an op.
     """
     longest_s = end_s
     for k in range(t.out_first[v], t.out_first[v + 1]):
