@@ -150,10 +150,20 @@ def _words(usage: Usage, is_compiled: bool) -> dict[str, str]:
 
 
 def served_config(usage: Usage, name: str) -> dict[str, Any]:
-    """Return the configuration with which OpenVINO Model Server serves the model."""
+    """Return the configuration with which OpenVINO Model Server serves the model.
+
+    Its schema takes no object for a property: the properties of single devices are a text, which OpenVINO reads.
+    """
     config: dict[str, Any] = {"name": name, "base_path": f"REPOSITORY/{name}", "target_device": usage.device}
     if usage.num_requests:
         config |= {"nireq": usage.num_requests, "plugin_config": {"NUM_STREAMS": str(usage.num_requests)}}
     elif usage.properties:
-        config["plugin_config"] = dict(usage.properties)
+        given = usage.properties.items()
+        config["plugin_config"] = {key: _text_of(x) if isinstance(x, Mapping) else x for key, x in given}
     return {"model_config_list": [{"config": config}]}
+
+
+def _text_of(properties: Mapping[str, Any]) -> str:
+    """Properties as a text, as OpenVINO reads it: it passes over what has quotes or blanks without a word."""
+    items = (f"{key}:{_text_of(x) if isinstance(x, Mapping) else x}" for key, x in properties.items())
+    return f"{{{','.join(items)}}}"
