@@ -25,7 +25,7 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 READER_COMMAND = process_command("hsdag.ir.graph.model_guard")
 
-LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 4.0, 2_000_000
+LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 15.0, 2_000_000
 """Limit on the time to read a model: the first, in seconds, plus the size of its files divided by the second."""
 
 IDLE_S = 5.0
@@ -92,7 +92,10 @@ class ModelGuard:
             try:
                 self.begin().call(request, limit_s)
             except CandidateFailed as failure:
-                what = "could not be read" if failure.is_late else "is not a model that OpenVINO can read"
+                if failure.is_late:
+                    advice = "try again when the machine is less busy, or export the model again"
+                    raise ModelError(f"{path} could not be read: {failure.reason}; {advice}") from failure
+                what = "is not a model that OpenVINO can read"
                 raise ModelError(f"{path} {what}: {failure.reason}; export the model again") from failure
             except WorkerDefect as defect:
                 raise ModelError(f"{path} is not a model that OpenVINO can read: {defect}") from defect

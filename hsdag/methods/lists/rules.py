@@ -33,6 +33,9 @@ from hsdag.methods.lists.schedule import (
     occupy,
     offer,
     permit,
+    send,
+    tails_of,
+    way_by_consumers,
 )
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -159,12 +162,10 @@ class RuleScheduler:
     """Scheduler of one problem by any rule; what does not depend on the rule is computed once."""
 
     def __init__(self, tables: Tables) -> None:
-        n, d = tables.time_s.shape
         self._tables = tables
         self._x = op_features(tables, levels_of(tables))
         self._factor = np.ascontiguousarray(self._x[:, [PATH_THROUGH, STATIC_WAY]])
-        self._tail_s = np.zeros((n, d))
-        run(fill_tails, 0.05 * d * d * len(tables.in_op), tables, self._tail_s)
+        self._tail_s = tails_of(tables)
         self._length_s, self._op_s = lengths_of(tables)
 
     def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
@@ -261,35 +262,14 @@ def schedule_by_rule(t: Tables, rule: Rule, s: ListState, idle: IdleTime, w: Out
         for d in range(len(s.free_s)):
             if t.time_s[v, d] < np.inf:
                 at.start_s[d], at.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
-                at.ahead_s[d] = _way_by_consumers(t, rule, s, w, v, d, at.start_s[d] + t.time_s[v, d])
+                end_s = at.start_s[d] + t.time_s[v, d]
+                at.ahead_s[d] = way_by_consumers(t, rule.tail_s, s, w, v, d, end_s)
         d = _place(t, rule, s, w, at, v)
         occupy(idle, d, at.gap[d], at.start_s[d], at.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
         assign_and_free(t, s, w, v, d, at.start_s[d])
         s.sequence[turn] = v
-        for k in range(t.out_first[v], t.out_first[v + 1]):  # update when inputs of consumers arrive
-            u = t.out_op[k]
-            for other in range(len(s.free_s)):
-                sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-                w.ready_s[u, other] = max(w.ready_s[u, other], s.end_s[v] + sent_s)
+        send(t, s, w, v, d)
         count = offer(t, s, w, v, count - 1)
-
-
-@inlined
-def _way_by_consumers(t: Tables, rule: Rule, s: ListState, w: Outlook, v: int, d: int, end_s: float) -> float:
-    """Return the estimated end of the schedule if v ends on d at ``end_s``, with each consumer on its best device.
-
-    Other inputs of the consumers count if they are placed already.
-    """
-    longest_s = end_s
-    for k in range(t.out_first[v], t.out_first[v + 1]):
-        u = t.out_op[k]
-        least_s = np.inf
-        for other in range(len(s.free_s)):
-            sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-            start_s = max(max(w.ready_s[u, other], end_s + sent_s), s.free_s[other])
-            least_s = min(least_s, start_s + t.time_s[u, other] + rule.tail_s[u, other])
-        longest_s = max(longest_s, least_s)
-    return longest_s
 
 
 @inlined
@@ -362,20 +342,3 @@ def _place(t: Tables, rule: Rule, s: ListState, w: Outlook, at: Starts, v: int) 
         if best < 0 or score > highest:
             best, highest = d, score
     return best
-
-
-@bare
-def fill_tails(t: Tables, tail_s: FloatArray) -> None:
-    """Fill ``tail_s`` [N, D] with PEFT's optimistic cost table (Arabnejad and Barbosa 2014, eq. 1), in O(E D^2)."""
-    for i in range(len(t.order) - 1, -1, -1):
-        v = t.order[i]
-        for d in range(tail_s.shape[1]):
-            longest_s = 0.0
-            for k in range(t.out_first[v], t.out_first[v + 1]):
-                u = t.out_op[k]
-                least_s = np.inf
-                for other in range(tail_s.shape[1]):
-                    sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-                    least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])
-                longest_s = max(longest_s, least_s)
-            tail_s[v, d] = longest_s

@@ -256,7 +256,7 @@ class Outlook(NamedTuple):
 
     candidate: IntArray  # [N] ops whose inputs are placed
     readers: IntArray  # [N] edges to consumers that are not placed yet
-    ready_s: FloatArray  # [N, D] when the inputs of a candidate have arrived
+    ready_s: FloatArray  # [N, D] when the inputs of a candidate have arrived; of other ops, the inputs sent so far
     work_s: FloatArray  # [D] time of the ops on a device
     sent_s: FloatArray  # [D] time of transfers to a device for the present op
     input_share: FloatArray  # [D] share of the present op's input on a device
@@ -310,6 +310,58 @@ def look(t: Tables, s: ListState, w: Outlook, v: int) -> None:
         held = s.held_bytes[d] + received - w.input_share[d] + t.weight_bytes[v] + t.output_bytes[v]
         w.memory[d] = held / max(t.memory_bytes[d], 1.0)
         w.input_share[d] = w.input_share[d] / received if received > 0.0 else 0.0
+
+
+@inlined
+def send(t: Tables, s: ListState, w: Outlook, v: int, home: int) -> None:
+    """Note when each consumer of the placed op ``v`` has its result on every device."""
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        for d in range(len(s.free_s)):
+            sent_s = t.latency_s[home, d] + t.out_bytes[k] / t.bandwidth_bytes_per_s[home, d]
+            w.ready_s[u, d] = max(w.ready_s[u, d], s.end_s[v] + sent_s)
+
+
+@inlined
+def way_by_consumers(t: Tables, tail_s: FloatArray, s: ListState, w: Outlook, v: int, d: int, end_s: float) -> float:
+    """Return the estimated end of the schedule if v ends on d at ``end_s``, with each consumer on its best device.
+
+    Other inputs of the consumers count if they are placed already; ``tail_s`` [N, D] are least seconds behind an op.
+    """
+    longest_s = end_s
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        least_s = np.inf
+        for other in range(len(s.free_s)):
+            sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+            start_s = max(max(w.ready_s[u, other], end_s + sent_s), s.free_s[other])
+            least_s = min(least_s, start_s + t.time_s[u, other] + tail_s[u, other])
+        longest_s = max(longest_s, least_s)
+    return longest_s
+
+
+def tails_of(tables: Tables) -> FloatArray:
+    """Return the least seconds [N, D] that follow an op on a device, transfers included."""
+    tail_s = np.zeros(tables.time_s.shape)
+    run(_fill_tails, 0.05 * tail_s.shape[1] ** 2 * len(tables.in_op), tables, tail_s)
+    return tail_s
+
+
+@bare
+def _fill_tails(t: Tables, tail_s: FloatArray) -> None:
+    """Fill ``tail_s`` [N, D] with PEFT's optimistic cost table (Arabnejad and Barbosa 2014, eq. 1), in O(E D^2)."""
+    for i in range(len(t.order) - 1, -1, -1):
+        v = t.order[i]
+        for d in range(tail_s.shape[1]):
+            longest_s = 0.0
+            for k in range(t.out_first[v], t.out_first[v + 1]):
+                u = t.out_op[k]
+                least_s = np.inf
+                for other in range(tail_s.shape[1]):
+                    sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+                    least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])
+                longest_s = max(longest_s, least_s)
+            tail_s[v, d] = longest_s
 
 
 @inlined
