@@ -33,7 +33,7 @@ def remove(path: Path) -> None:
     try:
         path.readlink()  # of junctions, too, which are no symbolic links to pathlib
     except OSError:
-        if any(file.is_file() and file.suffix != ".pyc" for file in path.rglob("*")):
+        if any(file.is_file() and file.parent.name != "__pycache__" for file in path.rglob("*")):
             raise FileExistsError(f"{path} has to be a link, and holds files: move them away") from None
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -45,7 +45,8 @@ def test_a_link_to_another_checkout_or_to_nothing_is_replaced(checkout: Path) ->
 def test_compiled_files_of_a_folder_that_has_moved_make_room_and_others_do_not(checkout: Path) -> None:
     compiled = checkout / "hsdag" / "ir" / "graph" / "__pycache__"
     compiled.mkdir(parents=True)
-    (compiled / "build.cpython-311.pyc").touch()
+    for name in ("build.cpython-311.pyc", "build.kernel-1.py311.1.nbc"):  # of Python, and of numba
+        (compiled / name).touch()
     links.make_links(checkout)
     assert (checkout / "hsdag" / "ir" / "errors.py").exists()
     (checkout / "hsdag" / "runtime").unlink()

@@ -147,8 +147,7 @@ class Placement(Record):
         names: The friendly name of each op.
         priority: The rank of each op; of the ready ops of a device the one of the smallest rank runs first.
 
-    Raises FileFormatError (``load``) or a pydantic error when an affinity names a device that ``devices`` does not
-    list.
+    Raises FileFormatError (``load``) or a pydantic error when an affinity names a device that ``devices`` lacks.
     """
 
     format: Literal["hsdag-placement"] = FORMAT_NAME
@@ -222,10 +221,9 @@ class Placement(Record):
 
         >>> import hsdag
         >>> placement = hsdag.Placement.from_json('''{
-        ...     "format": "hsdag-placement", "version": 2, "method": "single:CPU", "seed": 0, "executor": "hetero",
-        ...     "objective": "latency", "model": {"name": "net", "fingerprint": "sha256:%s"},
-        ...     "devices": [{"name": "CPU", "plugin": "CPU"}], "affinity": {"Parameter:0": "CPU", "Result:0": "CPU"}
-        ... }''' % ("0" * 64))
+        ...   "format": "hsdag-placement", "version": 2, "method": "m", "seed": 0, "objective": "latency",
+        ...   "executor": "hetero", "devices": [{"name": "CPU", "plugin": "CPU"}], "affinity": {"Result:0": "CPU"},
+        ...   "model": {"name": "net", "fingerprint": "sha256:%064d"}}''' % 0)
         >>> placement.used_devices
         ('CPU',)
         """
@@ -321,9 +319,9 @@ class Placement(Record):
     def apply(self, model: ov.Model) -> ov.Model:
         """Set the affinity of every op of ``model``, and return a copy of it that is prepared for HETERO.
 
-        Compile the copy. In it, whatever is known before any data is a constant of the op that
-        reads it, and inputs without a fixed shape have the shape that the placement was made with (``prepare``).
-        Raises PlacementError when the model is another one or its ops and the map disagree.
+        Compile the copy: in it, whatever is known before any data is a constant of the op that reads it, and inputs
+        without a fixed shape have the shape in which the model was placed (``prepare``). Raises PlacementError when the
+        model is another one or its ops and the map disagree.
         """
         from hsdag.ir.graph.build import corresponding_nodes
         from hsdag.ir.placement.prepared import prepare
@@ -339,13 +337,12 @@ class Placement(Record):
     ) -> Any:
         """Compile ``model`` with this placement: for HETERO, or for the device alone where one has all ops.
 
-        If the placement copies the model, returns a ``CopiedModel``, which runs all copies. A pipeline
-        among them is compiled for HETERO too, unless ``beside`` compiles it, as ``hsdag.compile_work_conserving`` does.
+        If the placement copies the model, returns a ``CopiedModel``, which runs all copies; pipelines among them are
+        for HETERO too, unless ``beside`` compiles them, as in ``hsdag.compile_work_conserving``.
 
-        ``model`` is left as it is; inputs without a fixed shape get the shape that the placement was made with.
-        Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply``
-        does, ModelError where the model does not take that shape, and DeviceError when a device is absent here or
-        fails to load.
+        ``model`` is left as it is; inputs without a fixed shape get the shape in which it was placed. Devices that
+        OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply`` does, ModelError
+        where the model does not take that shape, and DeviceError when a device is absent or fails to load.
         """
         from hsdag.ir.errors import last_line
         from hsdag.ir.graph.gates import with_gates_apart

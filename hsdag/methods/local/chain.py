@@ -74,7 +74,12 @@ def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool 
 
 
 def chain_of(
-    supported: BoolArray, edges: IntArray, edge_bytes: FloatArray | IntArray, order: IntArray, share: FloatArray, seed: int
+    supported: BoolArray,
+    edges: IntArray,
+    edge_bytes: FloatArray | IntArray,
+    order: IntArray,
+    share: FloatArray,
+    seed: int,
 ) -> Chain:
     """The same from the devices [U, D] that support units, edges [2, E], what they send [E] and a topological order
     [U]."""
@@ -108,9 +113,7 @@ def chain_of(
     )
 
 
-def groups_of(
-    num: int, edges: IntArray, edge_bytes: FloatArray | IntArray, seed: int
-) -> tuple[IntArray, IntArray]:
+def groups_of(num: int, edges: IntArray, edge_bytes: FloatArray | IntArray, seed: int) -> tuple[IntArray, IntArray]:
     """An order of units [U] and groups [K, 2], where each begins and ends in it: edges [2, E] join what they connect,
     those that send most first, ties at random; each group of at most LONGEST_STRETCH of all units counts."""
     ties = np.random.default_rng(seed).permutation(edges.shape[1])
