@@ -6,7 +6,6 @@ Legend: U placement units, H heavy ones, E edges, D devices.
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,7 +30,8 @@ MOST_CHOICES = 250
 """Heavy units times devices up to which they are searched by themselves: an exact solver helps up to there."""
 HELD = 0.1
 """Of a heavy unit's mean time: what is sent for longer stays where it is, and what reads it goes there."""
-WITHOUT = {"without": os.environ.get("WO","repeated,coarse")}
+WITHOUT = {"without": "repeated,coarse"}
+"""What searches heavy units: ``auto`` without what would look for fewer of them, or for blocks."""
 APART, MOST_TRIED = 0.9, 20
 """Share of the time in which heavy units are searched by themselves, and plans of these that are tried for all units."""
 
