@@ -53,9 +53,6 @@ class Chain(NamedTuple):
     near_first: IntArray  # [U + 1] the neighbours of u are near[near_first[u]:near_first[u + 1]]
     near: IntArray
     order: IntArray  # [U] a topological order
-    held: IntArray  # [U] units such that each group that much is sent in comes in a row
-    group_first: IntArray  # where groups begin in held
-    group_end: IntArray  # and end
     share: FloatArray  # [K] cumulative shares of the kinds of moves
     state: Records  # [1] STATE
 
@@ -68,23 +65,12 @@ def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool 
     graph, supported = problem.units.graph, problem.supported
     if has_pins:
         supported = np.pad(supported, ((0, 0), (0, 1)), constant_values=True)
-    sent = graph if problem.costs is None else problem.costs
-    edges = np.stack([sent.edge_src, sent.edge_dst])
-    return chain_of(supported, edges, sent.edge_bytes, graph.topological_order, share, seed)
+    return chain_of(supported, np.stack([graph.edge_src, graph.edge_dst]), graph.topological_order, share, seed)
 
 
-def chain_of(
-    supported: BoolArray,
-    edges: IntArray,
-    edge_bytes: FloatArray | IntArray,
-    order: IntArray,
-    share: FloatArray,
-    seed: int,
-) -> Chain:
-    """The same from the devices [U, D] that support units, edges [2, E], what they send [E] and a topological order
-    [U]."""
+def chain_of(supported: BoolArray, edges: IntArray, order: IntArray, share: FloatArray, seed: int) -> Chain:
+    """The same from the devices [U, D] that support units, edges [2, E] and a topological order [U]."""
     num = len(supported)
-    held, groups = groups_of(num, edges, edge_bytes, seed)
     near = Csr.build(num, edges.ravel(), edges[::-1].ravel())
     state = np.zeros(1, STATE)
     state["random"], state["best"], state["value"] = seed, np.inf, np.inf
@@ -105,31 +91,9 @@ def chain_of(
         near_first=near.indptr,
         near=near.indices,
         order=order.copy(),
-        held=held,
-        group_first=groups[:, 0].copy(),
-        group_end=groups[:, 1].copy(),
         share=np.cumsum(share) / np.cumsum(share)[-1],
         state=state,
     )
-
-
-def groups_of(num: int, edges: IntArray, edge_bytes: FloatArray | IntArray, seed: int) -> tuple[IntArray, IntArray]:
-    """An order of units [U] and groups [K, 2], where each begins and ends in it: edges [2, E] join what they connect,
-    those that send most first, ties at random; each group of at most LONGEST_STRETCH of all units counts."""
-    ties = np.random.default_rng(seed).permutation(edges.shape[1])
-    members = [[u] for u in range(num)]  # of the group of each unit, which its units share
-    found = list[tuple[int, int]]()  # its first unit and its size
-    for u, v in edges[:, ties[np.argsort(-edge_bytes[ties], kind="stable")]].T.tolist():
-        if members[u] is not members[v]:
-            more, fewer = sorted((members[u], members[v]), key=len, reverse=True)
-            more.extend(fewer)
-            for w in fewer:
-                members[w] = more
-            found.append((more[0], len(more)))
-    held = np.array([w for u, group in enumerate(members) if group[0] == u for w in group], dtype=np.int64)
-    first, size = np.array(found, dtype=np.int64).reshape(-1, 2).T
-    begin = inverse_of(held)[first]
-    return held, np.stack([begin, begin + size], axis=1)[size <= LARGEST_GROUP * num]
 
 
 def places_of(rank: FloatArray) -> IntArray:
@@ -190,8 +154,6 @@ def restore(c: Chain) -> None:
 
 LONGEST_STRETCH = 0.5
 """Share of all units that one move may put on one device."""
-LARGEST_GROUP = 0.5
-"""Share of all units that may be in one group."""
 FARTHEST = 0.05
 """Share of all ranks that a unit may go up or down."""
 
@@ -207,13 +169,10 @@ class Move(IntEnum):
     SHIFT = 5  # a unit goes up or down in the order
     BESIDE = 6  # a unit goes next to another one in the order
     TURN = 7  # two units change their places in the order
-    GROUP = 9  # a group of units that much is sent in goes to one device
-    GROUPS = 10  # two such groups change devices
-    LATER = 11  # such a group goes up or down in the order as a whole
     FLIPS = 8  # each unit goes to another device with probability one by their number; at least one does
 
 
-OF_ORDER = (Move.SHIFT, Move.BESIDE, Move.TURN, Move.LATER)
+OF_ORDER = (Move.SHIFT, Move.BESIDE, Move.TURN)
 
 
 def shares_of(problem: Problem, often: Mapping[Move, float], *, takes_order: bool) -> FloatArray:
@@ -234,10 +193,6 @@ def draw_move(c: Chain) -> None:
         kind += 1
     if kind == Move.SHIFT or kind == Move.BESIDE or kind == Move.TURN:
         _reorder(c, kind)
-        return
-    if kind == Move.GROUP or kind == Move.GROUPS or kind == Move.LATER:
-        if len(c.group_first) > 0:
-            _move_group(c, kind)
         return
     u = c.movable[below(c, len(c.movable))]
     if kind == Move.UNIT or kind == Move.JOIN:  # to any other device where that of a neighbour changes nothing
@@ -274,25 +229,6 @@ def _move_cluster(c: Chain, u: int) -> None:
     for k in range(c.near_first[u], c.near_first[u + 1]):
         if uniform(c) < 0.5:
             change(c, c.near[k], device, c.rank[c.near[k]])
-
-
-@inlined
-def _move_group(c: Chain, kind: int) -> None:
-    """A group goes to one device, or changes devices with another one, or goes up or down in the order."""
-    k = below(c, len(c.group_first))
-    if kind == Move.LATER:
-        by = FARTHEST * len(c.rank) * (2.0 * uniform(c) - 1.0)
-        for i in range(c.group_first[k], c.group_end[k]):
-            change(c, c.held[i], c.device[c.held[i]], c.rank[c.held[i]] + by)
-        return
-    device = below(c, c.able.shape[1])
-    if kind == Move.GROUPS:
-        other = below(c, len(c.group_first))
-        device, home = c.device[c.held[c.group_first[other]]], c.device[c.held[c.group_first[k]]]
-        for i in range(c.group_first[other], c.group_end[other]):
-            change(c, c.held[i], home, c.rank[c.held[i]])
-    for i in range(c.group_first[k], c.group_end[k]):
-        change(c, c.held[i], device, c.rank[c.held[i]])
 
 
 @inlined

@@ -60,7 +60,7 @@ class SaOptions:
 
 MOVES_OF_LISTS = {
     Move.UNIT: 3, Move.JOIN: 1, Move.SWAP: 0.5, Move.CLUSTER: 0.3, Move.STRETCH: 0.3,
-    Move.SHIFT: 2, Move.BESIDE: 2, Move.TURN: 1, Move.GROUP: 1, Move.GROUPS: 0.5, Move.LATER: 1,
+    Move.SHIFT: 2, Move.BESIDE: 2, Move.TURN: 1,
 }  # fmt: skip
 """How often the moves come where a chain's devices are pins."""
 
@@ -81,7 +81,7 @@ class SaPlacer(LocalPlacer[SaOptions]):
     gives_order = True
     moves = {  # noqa: RUF012 - a class variable of the base
         Move.UNIT: 3, Move.JOIN: 3, Move.SWAP: 1, Move.CLUSTER: 0.3, Move.STRETCH: 0.5,
-        Move.SHIFT: 1, Move.BESIDE: 1, Move.TURN: 0.5, Move.GROUP: 1, Move.GROUPS: 0.5, Move.LATER: 0.5,
+        Move.SHIFT: 1, Move.BESIDE: 1, Move.TURN: 0.5,
     }  # fmt: skip
 
     def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:

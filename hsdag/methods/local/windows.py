@@ -316,8 +316,7 @@ def searched(window: Windowed, pin: IntArray, num: int, heat: tuple[float, float
     able = np.pad(np.isfinite(lists.time_s), ((0, 0), (0, 1)), constant_values=True)
     share = np.zeros(max(MOVES_OF_LISTS) + 1)
     share[list(MOVES_OF_LISTS)] = list(MOVES_OF_LISTS.values())
-    edges = np.stack([np.repeat(own, np.diff(lists.first)), lists.reader])
-    chain = chain_of(able, edges, lists.size_bytes, own, share, seed)
+    chain = chain_of(able, np.stack([np.repeat(own, np.diff(lists.first)), lists.reader]), own, share, seed)
     chain.device[:], chain.rank[:] = pin, own
     window.propose(chain, 0)
     span_s = float(lists.end_s.max() - starts_of(lists).min())
