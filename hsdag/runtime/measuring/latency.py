@@ -46,6 +46,9 @@ CHEAP = 0.05
 GAVE_LESS = 1.3
 """Times as long as the least pulse of a comparison: where one takes longer, the machine gives much less than it can."""
 
+MOST_STOPPING_S = 1.0
+"""After a wish to stop, rounds go on for at most so many seconds until there are the least of them."""
+
 REPEATED = 2
 """Times the rounds that are wanted, at most, where those do not count in which the machine gave less."""
 
@@ -244,7 +247,7 @@ def compare(
     bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
     taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
     known, running, ends_s = _Rounds(pulse()), list(taken), [clock()]
-    num_sound = 0
+    num_sound, stop_s = 0, float("inf")
     while running and num_sound < protocol.max_rounds and len(ends_s) <= REPEATED * protocol.max_rounds:
         on_step(f"round {num_sound + 1} of up to {protocol.max_rounds}")
         for c in rng.permutation(len(running)).tolist():
@@ -266,8 +269,10 @@ def compare(
         if num_sound >= HOPELESS_ROUNDS and missing > 0 and passed_s + missing * round_s > protocol.limit_s:
             running = _ahead(medians_s, running, references, protocol)
         is_cheap = missing > 0 and missing * round_s <= CHEAP * protocol.limit_s
+        if should_stop():
+            stop_s = min(stop_s, passed_s + MOST_STOPPING_S)
         if (passed_s + round_s > protocol.limit_s and not is_cheap) or (
-            should_stop() and (missing <= 0 or passed_s > protocol.limit_s)
+            should_stop() and (missing <= 0 or passed_s > min(protocol.limit_s, stop_s))
         ):
             break
     sound = sound_rounds(known.pulses_s, protocol.min_rounds, [len(rounds) for rounds in taken.values()])

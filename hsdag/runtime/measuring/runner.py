@@ -76,7 +76,8 @@ class CandidateRunner:
     in flight where it measures several at a time, if not as many as the device asks for, until all runs or ``period_s``
     are over. Whole models may compile for ``compiling_s``. ``slowest_open_s`` is the longest that a candidate took to
     open so far, ``part_s`` the most that one of several parts did, and ``value_s`` the median of what a value took to
-    measure: an inference, or all that a period is measured by. ``scenario_s`` are seconds of each inference of weighted means, by candidate and scenario.
+    measure: an inference, or all that a period is measured by. ``scenario_s`` are seconds of each inference of weighted
+    means, by candidate and scenario.
     """
 
     client: WorkerClient

@@ -177,9 +177,11 @@ def test_rounds_and_turns_are_as_many_as_there_is_time_for(
     assert found.failures == {name: "it broke" for name in names if name in "xe"}
 
 
-@pytest.mark.parametrize(("limit_s", "rounds"), [(24.0, 6), (4.0, 3), (3.9, 2)])
-def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared_in_time(limit_s: float, rounds: int) -> None:
-    clock, protocol = SlowClock(dict.fromkeys("abc", 0.5)), Protocol(turn_s=0.15, limit_s=limit_s)
+@pytest.mark.parametrize(("each_s", "limit_s", "rounds"), [(0.05, 24.0, 6), (0.5, 24.0, 2), (0.5, 3.9, 2)])
+def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared_as_far_as_they_take_a_second(
+    each_s: float, limit_s: float, rounds: int
+) -> None:
+    clock, protocol = SlowClock(dict.fromkeys("abc", each_s)), Protocol(turn_s=0.1, limit_s=limit_s)
     how: dict[str, Any] = {"num_sure": 2, "should_stop": lambda: True, "clock": lambda: clock.now_s}
     found = compare(clock.run, list("abc"), ["gone"], protocol, np.random.default_rng(0), **how)
     assert {name: len(each.rounds) for name, each in found.samples.items()} == dict.fromkeys("ab", rounds)
