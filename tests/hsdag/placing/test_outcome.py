@@ -120,8 +120,7 @@ WHY = {"B": "its outputs differ by 0.3"}
         (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran."),
         (
             ("CPU", "CPU", EQUAL, {}, {"turned_down": too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)})}),
-            "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed: raise "
-            "--budget.",
+            "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed.",
         ),
         (
             ("placement 1", "CPU", Ratio(2.12, 1.21, 3.7), {}, {"busy": 0.85}),
