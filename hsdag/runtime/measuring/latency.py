@@ -433,7 +433,7 @@ def _undecided(
     least = {c: protocol.min_rounds if c in kept else HOPELESS_ROUNDS for c in ratios}
     hopeless = {c for c, r in ratios.items() if n >= least[c] and (r < protocol.hopeless).all()}
     ratios = {c: r for c, r in ratios.items() if c not in hopeless}
-    if n >= max(protocol.min_rounds, 2):
+    if n >= max(protocol.min_rounds, 2) and protocol.interval_width > 0:
         squares = [float(np.mean(np.log(r) ** 2)) for r in ratios.values()]
         if all(2 * half_width(s**0.5, n, len(ratios)) <= protocol.interval_width for s in squares):
             return []

@@ -247,6 +247,14 @@ def test_rounds_beside_a_long_pulse_do_not_count(pulses_s: list[float], least: i
     assert sound_rounds([[] for _ in pulses_s], least).all()
 
 
+def test_a_candidate_without_a_rival_is_measured_for_as_long_as_is_asked_for_or_the_least_of_rounds() -> None:
+    for width, rounds in ((0.0, 100), (0.02, 6)):
+        clock = SlowClock({"a": 0.1})
+        protocol = Protocol(limit_s=10.5, max_rounds=1000, interval_width=width, turn_runs=1)
+        found = compare(clock.run, ["a"], ["a"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+        assert len(found.samples["a"].rounds) == pytest.approx(rounds, abs=5)
+
+
 @pytest.mark.parametrize("is_missing", [False, True])
 def test_rounds_that_are_judged_as_they_come_are_judged_as_all_of_them_are(is_missing: bool) -> None:
     rng = np.random.default_rng(0)
