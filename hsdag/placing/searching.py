@@ -147,7 +147,8 @@ class Search:
         if self.shardings and self.proposals is not None and limit_s > 0:  # else the comparison measures what there is
             watcher.on_phase("measuring shards")
             found = list(self.shardings.values())
-            self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s))
+            measured = self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s)
+            self.shardings = named(self._believed(measured))
             if not self.shardings and (times := self.proposals.best_times) is not None:
                 watcher.note(f"{LOST} {times:.2f} {TIMED}")
         self._before_s = time.monotonic() - self.begin_s
@@ -255,6 +256,14 @@ class Search:
         if self.kinds.is_near(SHARDS) and early not in found:
             found.insert(int(gains), replace(early, predicted_s=times * whole_s))
         return found
+
+    def _believed(self, measured: list[Sharding]) -> list[Sharding]:
+        """Ways to divide the model that were measured, or where all have lost, the one that has not when timed before.
+
+        The machine may have given less while they were measured: the comparison decides then.
+        """
+        early = self.kinds.sharding
+        return [early] if early is not None and not measured and self.kinds.is_near(SHARDS) else measured
 
     def _profiled(self) -> ModelProfile | None:
         session, options = self.session, self.options

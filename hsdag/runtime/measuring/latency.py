@@ -46,6 +46,11 @@ CHEAP = 0.05
 GAVE_LESS = 1.3
 """Times as long as the least pulse of a comparison: where one takes longer, the machine gives much less than it can."""
 
+SHORTER = 3
+"""Times the least of rounds: turns are shortened as far as that many do not fit into the time otherwise.
+
+Of many short rounds fewer are lost where the machine gives less at times."""
+
 MOST_STOPPING_S = 1.0
 """After a wish to stop, rounds go on for at most so many seconds until there are the least of them."""
 
@@ -230,20 +235,21 @@ def compare(
 
     Each is prepared and warmed up in turn. After the first ``num_sure``, or where that is None after all, candidates
     are skipped once there would be no time for the rounds, by what those before them took: so the ones that matter
-    most come first. Every round takes each candidate once for about ``protocol.turn_s``, less where time is short, in
-    an order drawn afresh, so that none keeps its predecessor. A candidate that fails is left out from there on; those
-    that are ``kept`` run the least of rounds, however slow. Rounds
-    end at ``protocol``'s limits, or when the ratio of every candidate to the fastest of ``references`` is known to
-    within ``protocol.interval_width``; where ``should_stop`` says so after the least of them, or as soon as they have
-    taken the limit, and nothing more is prepared than what must be compared. Before and after every round the
-    ``pulse`` is taken, seconds of something that is always the same on each device: rounds in which the machine gave
-    much less do not count, and others come in their place as long as there is time, at most as many again.
+    most come first. Every round takes each candidate once for about ``protocol.turn_s``, less where SHORTER times the
+    least of rounds do not fit, in an order drawn afresh, so that none keeps its predecessor. A candidate that fails is
+    left out from there on; those that are ``kept`` run the least of rounds, however slow. Rounds end at ``protocol``'s
+    limits, or when the ratio of every candidate to the fastest of ``references`` is known to within
+    ``protocol.interval_width``; where ``should_stop`` says so after the least of them, or as soon as they have taken
+    the limit or MOST_STOPPING_S more, and nothing more is prepared than what must be compared. Before and after every
+    round the ``pulse`` is taken, seconds of something that is always the same on each device: rounds in which the
+    machine gave much less do not count, and others come in their place as long as there is time, at most as many again.
     """
     begin_s = clock()
     typical_s, failures = _prepared(run, candidates, protocol, prepare, num_sure, should_stop, on_step, clock)
     left_s = max(protocol.limit_s - (clock() - begin_s), 0.0)
     turns_s = {c: seconds * _burst(seconds, protocol) for c, seconds in typical_s.items()}
-    fitting = min(left_s / max(protocol.min_rounds * sum(turns_s.values()), LEAST_RUN_S), 1.0)
+    wanted = protocol.min_rounds * (SHORTER if protocol.turn_runs is None else 1)
+    fitting = min(left_s / max(wanted * sum(turns_s.values()), LEAST_RUN_S), 1.0)
     bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
     taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
     known, running, ends_s = _Rounds(pulse()), list(taken), [clock()]
