@@ -57,7 +57,7 @@ Difference = Mapping[str, float | None]
 
 PART_S = 0.06
 """About what OpenVINO takes at least to compile one of many parts of a model."""
-NO_TIME = "there was no time to compile it: raise --budget"
+NO_TIME = "there was no time to compile it"
 
 _REFERENCE, _OTHERWISE = "reference {}", "computed differently"
 _SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -164,7 +164,8 @@ def check_of(session: Session, options: PlaceOptions) -> Check:
 class Verifier:
     """Compares the outputs of candidates that a runner has opened.
 
-    After ``end_s``, by ``time.monotonic``, no more is tried to find out how far apart right outputs may be.
+    After ``end_s``, by ``time.monotonic``, or when ``should_stop`` says so, no more is tried to find out how far apart
+    right outputs may be, and no process is started for a candidate.
     """
 
     REFERENCES: ClassVar[dict[ReferenceName, Candidate]] = {
@@ -173,9 +174,15 @@ class Verifier:
         "numpy": Candidate("numpy"),
     }
 
-    def __init__(self, runner: CandidateRunner, check: Check, end_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        runner: CandidateRunner,
+        check: Check,
+        end_s: float = math.inf,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.runner = runner
-        self._end_s = end_s
+        self._end_s, self._should_stop = end_s, should_stop
         self.check = check
         self._otherwise = [] if check.is_limit else self._other_ways()
         self._own, self._was_measured = 0.0, False  # of the whole model, as far as it was computed otherwise
@@ -190,7 +197,7 @@ class Verifier:
 
     def in_own_process(self, name: str) -> Verdict:
         """Run a candidate before anything else in a new process, if there is time for one, then compare its outputs."""
-        if time.monotonic() + self.runner.client.start_s + self.runner.slowest_open_s > self._end_s:
+        if self._is_over(self.runner.client.start_s + self.runner.slowest_open_s):
             return self.compared(name)
         self.runner.client.restart()
         try:
@@ -248,6 +255,9 @@ class Verifier:
         others += [self.REFERENCES["cpu"], _ONE_THREAD, self.REFERENCES["op-by-op"]]
         return [other for other in others if other != self.REFERENCES[self.check.reference]]
 
+    def _is_over(self, takes_s: float = 0.0) -> bool:
+        return self._should_stop() or time.monotonic() + takes_s > self._end_s
+
     def heed(self, devices: Sequence[str]) -> None:
         """Allow what devices alone lose, too, which the runner has opened; ways that take longer come behind them."""
         if self.check.reduced and not self.check.is_limit:
@@ -260,7 +270,7 @@ class Verifier:
         rounding say nothing about it.
         """
         while apart > self.check.tolerance(self._own, is_split=is_split) and self._otherwise:
-            if self._is_inconclusive or (self._was_measured and time.monotonic() > self._end_s):
+            if self._is_inconclusive or (self._was_measured and self._is_over()):
                 break
             other = self._otherwise.pop(0)
             try:
@@ -365,7 +375,7 @@ def final_comparison(
     not slower beyond doubt. Raises SearchError when no answer is left.
     """
     begin_s = clock()
-    others = OtherPrograms()
+    others, was_stopped = OtherPrograms(), should_stop()
     begun, reasons, given = dict(start or {}), dict(disallowed or {}), dict(defaults or {})
     candidates = {**singles, **finalists, **begun, **automatic}
     sure = [*(name for name in singles if name not in slow), *begun, *list(finalists)[:1]]
@@ -383,7 +393,7 @@ def final_comparison(
             runner.close(name)
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
 
-    verifier = Verifier(runner, check, end_s)
+    verifier = Verifier(runner, check, end_s, should_stop)
     if check.is_limit:  # what finalists have to beat is a device that keeps it
         on_step("checking the outputs of every device")
     verdicts = _judged(verifier, singles) if check.is_limit else {}
@@ -400,7 +410,7 @@ def final_comparison(
         prepare=prepare,
         num_sure=len(sure),
         kept=[*given, *given.values()],
-        should_stop=should_stop,
+        should_stop=lambda: should_stop() and not was_stopped,  # else the limit is short already
         on_step=on_step,
         pulse=runner.pulse,
         clock=clock,

@@ -34,12 +34,14 @@ from hsdag.placing.answer import (
     faster_wholes,
     nearest_of,
     speed_sentence,
+    times_to_tell,
+    too_few_rounds,
     turned_down,
 )
 from hsdag.placing.bound import least_s, left_to_gain
 from hsdag.placing.devices import devices_of, settled
-from hsdag.placing.final import FinalComparison, Pace, check_of, family_ratios, final_comparison
-from hsdag.placing.kinds import Kinds, timed_kinds
+from hsdag.placing.final import NO_TIME, FinalComparison, Pace, check_of, family_ratios, final_comparison
+from hsdag.placing.kinds import COPIES, SHARDS, Kinds, timed_kinds
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.result import (
     CostsRecord,
@@ -61,12 +63,14 @@ from hsdag.placing.tuning import (
     settings_sentence,
     tune,
 )
+from hsdag.placing.wanted import Wanted
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
 from hsdag.runtime.measuring.caches import identity
+from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM
 from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
-from hsdag.search.driver import Member, Watcher, budget_shortage
+from hsdag.search.driver import Member, Watcher, shortage
 from hsdag.search.options import LIMITS, PlaceOptions, flag
 from hsdag.workers.pool import pool_of
 
@@ -94,7 +98,7 @@ LATE = 0.6
 WORTH_TELLING = 0.05
 """Share of the comparison's time in which the machine gave much less, from which on it is said."""
 
-INTERRUPTED_LIMIT_S = 4.0
+INTERRUPTED_LIMIT_S = 2.0
 """Seconds for the final comparison after an interrupt."""
 
 
@@ -148,10 +152,11 @@ def run_place(
         start = _start(session, options)
         session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
         kinds = Kinds() if resume else timed_kinds(session, options, watcher, begin_s)
-        tuned = tune(session, options, watcher, fixed)
+        wanted = Wanted(options.budget_s)
+        tuned = tune(session, options, watcher, fixed, wanted)
         session.client.should_abandon = lambda: False
         search = Search(session, options, watcher, begin_s)
-        search.tuned, search.kinds = tuned, kinds
+        search.tuned, search.kinds, search.wanted = tuned, kinds, wanted
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
@@ -193,6 +198,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     placed = proposed_candidates(search)
+    if interrupted:  # the best so far is the best of what was timed
+        placed = {name: each for name, each in placed.items() if was_timed(search, name)}
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
         baselines = {
@@ -226,7 +233,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         wholes=session.devices.whole_devices,
         defaults=session.devices.defaults,
         end_s=search.begin_s + options.budget_s,
-        should_stop=lambda: watcher.should_stop() and not interrupted,
+        should_stop=watcher.should_stop,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
     )
@@ -276,6 +283,7 @@ def result_of(
     session, options, folder = search.session, search.options, search.folder
     subject, devices = session.subject, session.devices.all
     rows = rows_of(search, final)
+    wanted = wanted_of(search, final)
     settings = tuple(settings_record(each, final) for each in search.tuned.values())
     too_large = {name: f"it was left out: {why}" for name, why in session.too_large(search.profile).items()}
     hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in devices}
@@ -301,6 +309,8 @@ def result_of(
         warnings=tuple(warnings_of(search, final)),
         bound=_bound(search, final),
         kinds=dict(search.kinds.times),
+        wanted="" if interrupted else wanted.words,
+        wanted_budget_s=None if interrupted else wanted.seconds,
         others=final.others,
         scenarios=tuple(map(ScenarioRecord.of, session.scenarios)),
         state_bytes_per_token=state_bytes_per_token(search, final),
@@ -464,7 +474,6 @@ def _sentence(search: Search, final: FinalComparison, settings: Sequence[DeviceS
         no_single=_no_single(search, final),
         twin=words,
         takes=options.objective.takes,
-        budget_s=options.budget_s,
         busy=final.others,
     )
     used = set(_answer_devices(search, final))
@@ -476,6 +485,25 @@ def _no_single(search: Search, final: FinalComparison) -> str:
     if final.best_single is not None:
         return ""
     return NO_MEMORY if len(search.session.too_large(search.profile)) == len(search.session.devices.all) else NO_SINGLE
+
+
+def wanted_of(search: Search, final: FinalComparison) -> Wanted:
+    """What there was no time for in the search, and in the comparison: to compile and to tell apart candidates."""
+    budget_s, wanted, versus = search.options.budget_s, search.wanted, final.best_single
+    for name in final.finalists:
+        if final.comparison.failures.get(name) == NO_TIME:
+            wanted.add(f"compile {name}")
+    if versus != final.answer or versus is None or len(search.session.devices.placed) == 1:
+        return wanted
+    few = {name: over for name, over in final.ratios.items() if name in too_few_rounds(final.ratios)}
+    for name in [each for each in final.finalists if each in few]:
+        wanted.add(f"tell {name} from {versus}", budget_s * MIN_ROUNDS_TO_CLAIM / few[name].num_rounds)
+    nearest = nearest_of(final)
+    if nearest is not None and nearest[1].is_known and not nearest[1].is_slower:
+        times = times_to_tell(nearest[1])
+        if times is not None:
+            wanted.add(f"tell {nearest[0]} from {versus}", times * budget_s)
+    return wanted
 
 
 def _other_executor(search: Search, final: FinalComparison) -> tuple[str, tuple[str, str]]:
@@ -574,10 +602,10 @@ def why_uncompared(search: Search, final: FinalComparison) -> str | None:
     if split.tried:
         return split.words
     compile_s = max(opened.compile_s for opened in final.opened.values())
-    shortage = budget_shortage(search.options.budget_s, compile_s, search.left_s)
+    lack = shortage(compile_s, search.left_s)
     tied = search.problem.num_units < 2
     why = "all ops have to stay together" if tied else f"the method {search.options.method} proposed none"
-    reason = f", since {why}" if shortage is None or tied else f": {shortage}"
+    reason = f", since {why}" if lack is None or tied else f": {lack[0]}"
     return f"no split placement was tried{reason}"
 
 
@@ -593,9 +621,14 @@ def _timeline(search: Search, final: FinalComparison, answer: Candidate) -> Time
 
 
 def slow_devices(search: Search, times: float) -> set[str]:
-    """Devices on which the search measured the model to take more than ``times`` as long as on another one."""
+    """Devices on which the model was measured to take more than ``times`` as long as on another one.
+
+    By the search, or where it has measured none, by what each took when the kinds of answers were timed.
+    """
     alone = [each for each in search.events if each.score.failure is None and not each.plan.is_split]
-    most_s = times * min((each.score.value for each in alone), default=np.inf)
+    if not alone:
+        return {spec.name for spec in search.session.devices.all if search.kinds.times.get(spec.name, 0.0) > times}
+    most_s = times * min(each.score.value for each in alone)
     return {search.problem.devices[each.plan.placement[0]] for each in alone if each.score.value > most_s}
 
 
@@ -619,6 +652,18 @@ def proposed_candidates(search: Search) -> dict[str, Candidate]:
     predicted_s += [each.period_s for each in search.copies.values()]
     is_first = min(predicted_s, default=np.inf) < min(split, default=np.inf)
     return {**divided, **placed} if is_first else {**placed, **divided}
+
+
+def was_timed(search: Search, name: str) -> bool:
+    """Whether what the search proposes by a name was timed before the comparison."""
+    if name in search.shardings:
+        return SHARDS in search.kinds.times or (
+            search.proposals is not None and search.proposals.best_times is not None
+        )
+    if name in search.copies:
+        return COPIES in search.kinds.times
+    plan = search.plans[name.removeprefix(UNDER_HETERO)]
+    return any(event.plan == plan and event.score.failure is None for event in search.events)
 
 
 def _versions() -> dict[str, str]:

@@ -281,7 +281,8 @@ class PlaceResult(Displayable, Record):
     measurements made of the profile, ``timeline`` a measured run of the answer, where there was time for one;
     ``settings`` are those of devices that were raced before the search; ``kinds`` what the best of each kind took when
     it was timed once before all else, over what the fastest device took;
-    ``bound`` says what could be gained at most, ``lines`` are the answer for people; ``environment`` the versions and
+    ``bound`` says what could be gained at most, ``wanted`` what there was no time for, and that ``wanted_budget_s`` is
+    enough for it, ``lines`` are the answer for people; ``environment`` the versions and
     the hardware by their names, and ``finished`` the time in UTC (ISO 8601).
     """
 
@@ -307,6 +308,8 @@ class PlaceResult(Displayable, Record):
     interrupted: bool = False
     warnings: tuple[Words, ...] = ()
     bound: str = ""
+    wanted: Words = ""
+    wanted_budget_s: float | None = None
     others: float = 0.0
     kinds: dict[str, float] = Field(default_factory=dict)
     scenarios: tuple[ScenarioRecord, ...] = ()
@@ -488,7 +491,8 @@ class PlaceResult(Displayable, Record):
     def summary(self) -> tuple[str, ...]:
         """What to run, what that gains, warnings, and what more could be gained; doubts about outputs come first."""
         at = self.lines.index(self.sentence) if self.sentence in self.lines else 1
-        said = (*self.lines[:at], self.sentence, *(f"Warning: {warning}." for warning in self.warnings), self.bound)
+        warnings = [f"Warning: {warning}." for warning in self.warnings]
+        said = (*self.lines[:at], self.sentence, *warnings, self.bound, self.wanted)
         return tuple(filter(None, dict.fromkeys(said)))
 
     def compact_table(self) -> tuple[list[str], list[list[str]]]:

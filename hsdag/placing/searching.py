@@ -36,12 +36,13 @@ from hsdag.placing.shards import (
 )
 from hsdag.placing.subject import with_costs
 from hsdag.placing.tuning import Tuned
+from hsdag.placing.wanted import Wanted
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT
 from hsdag.runtime.measuring.messages import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.measuring.profiler import Effort
+from hsdag.runtime.measuring.profiler import NO_TIME, Effort
 from hsdag.runtime.objectives import Quantity
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan, unit_priority
@@ -52,7 +53,7 @@ from hsdag.scoring.measured import MeasuredEvaluator
 from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Event, RecordingEvaluator
 from hsdag.scoring.schedule import model_values
-from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage, compile_search
+from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, compile_search, shortage
 from hsdag.search.options import PlaceOptions
 from hsdag.workers.pool import Pool
 
@@ -86,7 +87,8 @@ class Search:
     plans that were measured, ``num_simulated`` counts the others, and ``finalists`` are those worth comparing, with the
     executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops. ``tuned`` are the devices whose
     settings were raced. The budget runs from ``begin_s``; of it ``left_s`` were left when the search began, without
-    those of the final comparison. ``kinds`` is what the best of each kind took before.
+    those of the final comparison. ``kinds`` is what the best of each kind took before,
+    ``wanted`` what there was no time for.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Search:
         self.proposals: ShardProposals | None = None
         self.tuned: dict[str, Tuned] = {}
         self.kinds = Kinds()
+        self.wanted = Wanted(options.budget_s)
         self.contributions: list[Contribution] = []
         self.search_s = self.left_s = self._before_s = 0.0
 
@@ -144,7 +147,8 @@ class Search:
         if self.shardings and self.proposals is not None and limit_s > 0:  # else the comparison measures what there is
             watcher.on_phase("measuring shards")
             found = list(self.shardings.values())
-            self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s))
+            measured = self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s)
+            self.shardings = named(self._believed(measured))
             if not self.shardings and (times := self.proposals.best_times) is not None:
                 watcher.note(f"{LOST} {times:.2f} {TIMED}")
         self._before_s = time.monotonic() - self.begin_s
@@ -253,6 +257,14 @@ class Search:
             found.insert(int(gains), replace(early, predicted_s=times * whole_s))
         return found
 
+    def _believed(self, measured: list[Sharding]) -> list[Sharding]:
+        """Ways to divide the model that were measured, or where all have lost, the one that has not when timed before.
+
+        The machine may have given less while they were measured: the comparison decides then.
+        """
+        early = self.kinds.sharding
+        return [early] if early is not None and not measured and self.kinds.is_near(SHARDS) else measured
+
     def _profiled(self) -> ModelProfile | None:
         session, options = self.session, self.options
         effort = Effort.within(options.budget_s, len(session.devices.placed))
@@ -263,7 +275,7 @@ class Search:
                 replace(effort, total_s=min(effort.total_s, 0.4 * left_s)),
                 self.watcher.on_phase,
                 self.watcher.should_stop,
-                on_note=self.watcher.note,
+                on_note=self._heed,
                 side_by_side=options.executor != "hetero" or options.objective.is_steady,
             )
         except DeviceError as error:
@@ -274,6 +286,12 @@ class Search:
             self.unprofiled = str(error) if stopped else f"{error}; every placement was measured instead"
             self.watcher.note(self.unprofiled)
             return None
+
+    def _heed(self, note: str) -> None:
+        """Say a note of the profiler, and remember that it had too little time."""
+        if note.startswith(NO_TIME):
+            self.wanted.add("measure what happens between devices well")
+        self.watcher.note(note)
 
     def _problem_of(self, profile: ModelProfile | None) -> Problem:
         problem = self.session.problem(max_share=self.options.chosen_preset.max_share, profile=profile)
@@ -310,9 +328,17 @@ class Search:
         each_s = pace.compile_s + (measurement.warm_ups + measurement.runs) * pace.run_s
         if self.options.resolved_reward != "hybrid" or self.left_s >= num_first * each_s:
             return False
-        lack = budget_shortage(self.options.budget_s, each_s, self.left_s, max(ENOUGH_PLACEMENTS, num_first))
+        lack = self._lacks(each_s, self.left_s, max(ENOUGH_PLACEMENTS, num_first))
         self.watcher.note(f"{lack}; nothing is measured before the comparison")
         return True
+
+    def _lacks(self, each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> str | None:
+        """Why the time that is left is too short to measure placements, and remember it; None where it is not."""
+        found = shortage(each_s, left_s, enough)
+        if found is None:
+            return None
+        self.wanted.add(f"measure {enough} placements", self.options.budget_s + found[1])
+        return found[0]
 
     def _tell_what_it_takes(self, event: Event, recorder: RecordingEvaluator) -> None:
         """Leave the comparison more where measuring takes longer than the profile says.
@@ -323,9 +349,9 @@ class Search:
         recorder.budget = replace(recorder.budget, seconds=min(self.left_s, self._for_search_s))
         if recorder.num_evaluations == 1:
             left_s = recorder.budget.seconds - recorder.elapsed_s
-            lack = budget_shortage(self.options.budget_s, recorder.elapsed_s, left_s)
+            lack = self._lacks(recorder.elapsed_s, left_s)
             if lack is not None:
-                self.watcher.note(lack)
+                self.watcher.note(f"{lack}: few are measured")
 
     def _search(self, driver: Driver, placer: Placer[Any], *, is_short: bool) -> None:
         """Evaluate first guesses, and let the placer search to the end."""

@@ -86,7 +86,8 @@ def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
         use = NextStep(
             f"Run the whole model on {used[0]}:", result.setting.removeprefix("To use it in Python: ") or None
         )
-        return (use, NextStep("A longer search may find more.", command("--budget", f"{4 * result.budget_s:.0f}s")))
+        longer_s = result.wanted_budget_s or 4 * result.budget_s
+        return (use, NextStep("A longer search may find more.", command("--budget", f"{longer_s:.0f}s")))
     beside = result.placement_file or str(run.path.with_suffix(".json"))
     model = model or "model.xml"
     again = command_line(["hsdag", "bench", model, "--placement", beside])

@@ -46,6 +46,14 @@ CHEAP = 0.05
 GAVE_LESS = 1.3
 """Pulse, as a multiple of the least pulse of a comparison, above which the machine gave much less than it can."""
 
+SHORTER = 3
+"""Rounds, as a multiple of the least number, for which turns are shortened if they do not fit otherwise.
+
+Of many short rounds, fewer are lost while the machine gives less."""
+
+MOST_STOPPING_S = 1.0
+"""Seconds after a wish to stop, at most, for which rounds go on until there are the least number of them."""
+
 REPEATED = 2
 """Most rounds, as a multiple of the wanted ones, if rounds in which the machine gave less do not count."""
 
@@ -232,13 +240,13 @@ def compare(
         run: Measures a number of inferences of a candidate.
         candidates: The candidates, the most important first.
         references: Candidates of which the fastest is compared with the others.
-        protocol: The limits. A turn takes about ``turn_s``, less where time is short.
+        protocol: The limits. A turn takes about ``turn_s``, less if SHORTER times the least number of rounds do not fit.
         rng: Draws the orders.
         prepare: Prepares a candidate.
         num_sure: Number of candidates that are not skipped when too little time is left for their rounds; None for all.
         kept: Candidates that run the least number of rounds, however slow.
-        should_stop: If it returns True, rounds end after the least number or the limit, and only candidates
-            that must be compared are still prepared.
+        should_stop: If it returns True, rounds end after the least number, at the limit or MOST_STOPPING_S later, and
+            only candidates that must be compared are still prepared.
         on_step: Called with the name of each step.
         pulse: Returns the seconds of constant work on each device, before and after every round. Rounds in which the
             machine gave much less do not count, and others replace them while there is time, at most as many again.
@@ -248,11 +256,12 @@ def compare(
     typical_s, failures = _prepared(run, candidates, protocol, prepare, num_sure, should_stop, on_step, clock)
     left_s = max(protocol.limit_s - (clock() - begin_s), 0.0)
     turns_s = {c: seconds * _burst(seconds, protocol) for c, seconds in typical_s.items()}
-    fitting = min(left_s / max(protocol.min_rounds * sum(turns_s.values()), LEAST_RUN_S), 1.0)
+    wanted = protocol.min_rounds * (SHORTER if protocol.turn_runs is None else 1)
+    fitting = min(left_s / max(wanted * sum(turns_s.values()), LEAST_RUN_S), 1.0)
     bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
     taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
     known, running, ends_s = _Rounds(pulse()), list(taken), [clock()]
-    num_sound = 0
+    num_sound, stop_s = 0, float("inf")
     while running and num_sound < protocol.max_rounds and len(ends_s) <= REPEATED * protocol.max_rounds:
         on_step(f"round {num_sound + 1} of up to {protocol.max_rounds}")
         for c in rng.permutation(len(running)).tolist():
@@ -274,8 +283,10 @@ def compare(
         if num_sound >= HOPELESS_ROUNDS and missing > 0 and passed_s + missing * round_s > protocol.limit_s:
             running = _ahead(medians_s, running, references, protocol)
         is_cheap = missing > 0 and missing * round_s <= CHEAP * protocol.limit_s
+        if should_stop():
+            stop_s = min(stop_s, passed_s + MOST_STOPPING_S)
         if (passed_s + round_s > protocol.limit_s and not is_cheap) or (
-            should_stop() and (missing <= 0 or passed_s > protocol.limit_s)
+            should_stop() and (missing <= 0 or passed_s > min(protocol.limit_s, stop_s))
         ):
             break
     sound = sound_rounds(known.pulses_s, protocol.min_rounds, [len(rounds) for rounds in taken.values()])
@@ -436,7 +447,7 @@ def _undecided(
     least = {c: protocol.min_rounds if c in kept else HOPELESS_ROUNDS for c in ratios}
     hopeless = {c for c, r in ratios.items() if n >= least[c] and (r < protocol.hopeless).all()}
     ratios = {c: r for c, r in ratios.items() if c not in hopeless}
-    if n >= max(protocol.min_rounds, 2):
+    if n >= max(protocol.min_rounds, 2) and protocol.interval_width > 0:
         squares = [float(np.mean(np.log(r) ** 2)) for r in ratios.values()]
         if all(2 * half_width(s**0.5, n, len(ratios)) <= protocol.interval_width for s in squares):
             return []

@@ -53,6 +53,9 @@ A = TypeVar("A")
 LEAST_CALL_LIMIT_S = 60.0
 """Least seconds that a device may take to profile, if the whole budget is less, before it counts as hanging."""
 
+NO_TIME = "there was no time to measure"
+"""What a note begins with where the time for a profile was too short."""
+
 AGAIN = 8
 """Compile a model again without performance counters if compiling takes at most 1 / AGAIN of the time."""
 
@@ -281,7 +284,7 @@ class Profiler:
             return
         self.cache.drop(key)
         if self._is_short:
-            self.on_note(f"there was no time to measure {what} well; --budget gives more")
+            self.on_note(f"{NO_TIME} {what} well")
         else:
             self.on_note(f"measurements of {what} do not agree with each other; they are not kept")
 

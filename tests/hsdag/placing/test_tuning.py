@@ -216,5 +216,5 @@ def test_one_device_on_which_nothing_is_gained_says_what_was_tried() -> None:
         "CPU is not faster with any of 2 other settings that were tried; to gain more, name"
     )
     doubtful = none.model_copy(update={"is_decided": False})
-    assert "is not decided: repeat it with a larger --budget" in one_device_sentence(doubtful, "CPU", "")
+    assert "is not decided: repeat it with more time" in one_device_sentence(doubtful, "CPU", "")
     assert "no settings of it were tried" in one_device_sentence(None, "CPU", "")
