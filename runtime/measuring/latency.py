@@ -240,7 +240,7 @@ def compare(
         run: Measures a number of inferences of a candidate.
         candidates: The candidates, the most important first.
         references: Candidates of which the fastest is compared with the others.
-        protocol: The limits. A turn takes about ``turn_s``, less if SHORTER times the least number of rounds do not fit.
+        protocol: The limits. A turn takes about ``turn_s``, less if SHORTER times the least rounds do not fit.
         rng: Draws the orders.
         prepare: Prepares a candidate.
         num_sure: Number of candidates that are not skipped when too little time is left for their rounds; None for all.
