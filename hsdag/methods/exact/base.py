@@ -25,7 +25,7 @@ from hsdag.runtime.problem.semantics import Execution, Links, Order
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.memory import one_inference
 
-HEURISTICS = ("heft", "cpop", "etf", "m-etf", "mincut", "greedy")
+HEURISTICS = ("heft", "mincut", "greedy")
 """Those of a moment, whose best is where an exact method begins."""
 MOST_UNITS_FOR_HEURISTICS = 20000
 SHARE_OF_HEURISTIC = 0.25

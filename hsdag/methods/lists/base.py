@@ -62,13 +62,10 @@ class ListPlacer(Placer[O]):
 
 
 class SchedulePlacer(ListPlacer[NoOptions]):
-    """A method of one schedule for latency, and of one placement that balances loads for throughput.
-
-    ``insertion`` is of the schedule, as in ``list_schedule``; ``by_start`` of loads, as in ``balanced_placement``.
-    """
+    """A method of one schedule for latency, with ``insertion`` as in ``list_schedule``, and of one placement that
+    balances loads for throughput."""
 
     insertion: ClassVar[bool] = False
-    by_start: ClassVar[bool] = False
 
     @abstractmethod
     def urgency(self, tables: Tables) -> FloatArray:
@@ -84,7 +81,7 @@ class SchedulePlacer(ListPlacer[NoOptions]):
         costs, links = problem.known_costs, problem.semantics.links
         if problem.objective.is_steady:
             tables = tables_of(costs)
-            yield Plan(balanced_placement(tables, self.urgency(tables), links, by_start=self.by_start))
+            yield Plan(balanced_placement(tables, self.urgency(tables), links))
         else:
             schedule = self.schedule(costs)
             yield Plan(schedule.device, schedule.priority)

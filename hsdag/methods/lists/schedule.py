@@ -126,23 +126,21 @@ def list_schedule(
     *,
     insertion: bool = False,
     by_start: bool = False,
-    pinned: IntArray | None = None,
     device_order: IntArray | None = None,
 ) -> ListSchedule:
     """The schedule of ops by ``urgency`` [N], largest first, among those whose inputs are placed; ties by op index.
 
     An op goes to the device where it ends first or, ``by_start``, starts first (then ends first); remaining ties
     go by ``device_order`` [D], by default by index. ``insertion`` lets it use the first idle time that is long
-    enough; else it runs after all that its device has. ``pinned`` [N] gives the device of an op, -1 to choose.
-    Devices that are full with weights are left out, and so are pins, while there is another.
+    enough; else it runs after all that its device has. Devices that are full with weights are left out while there is
+    another.
     Near O((N + E) D log N); insertion also passes over the gaps behind an op's inputs that are too short.
     """
     n, d = tables.time_s.shape
     s = ListState.of(tables)
-    pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
     ties = np.arange(d) if device_order is None else device_order
     idle = IdleTime.of(d, n if insertion else 0)
-    run(_run, d * (n + len(tables.in_op)), tables, s, idle, urgency, pins, ties, insertion, by_start)
+    run(_run, d * (n + len(tables.in_op)), tables, s, idle, urgency, ties, insertion, by_start)
     return s.schedule()
 
 
@@ -152,7 +150,6 @@ def _run(
     s: ListState,
     idle: IdleTime,
     urgency: FloatArray,
-    pinned: IntArray,
     device_order: IntArray,
     insertion: bool,
     by_start: bool,
@@ -161,9 +158,8 @@ def _run(
     for turn in range(len(s.device)):
         v = pop(s.ready, ZERO, num_ready)
         num_ready -= 1
-        pin, within = pinned[v], True
-        while not _place(t, s, idle, v, pin, device_order, insertion, by_start, within):
-            pin, within = -1, pin >= 0
+        if not _place(t, s, idle, v, device_order, insertion, by_start, True):
+            _place(t, s, idle, v, device_order, insertion, by_start, False)
         s.sequence[turn] = v
         num_ready = release(t, s, urgency, v, num_ready)
 
@@ -197,7 +193,6 @@ def _place(
     s: ListState,
     idle: IdleTime,
     v: int,
-    pin: int,
     device_order: IntArray,
     insertion: bool,
     by_start: bool,
@@ -207,7 +202,7 @@ def _place(
     best, best_start_s, best_end_s, slot = -1, np.inf, np.inf, -1
     for i in range(len(device_order)):
         d = device_order[i]
-        if t.time_s[v, d] == np.inf or (pin >= 0 and d != pin) or (limited and not has_room(t, s, v, d)):
+        if t.time_s[v, d] == np.inf or (limited and not has_room(t, s, v, d)):
             continue
         ready_s = arrival_s(t, v, d, s.device, s.end_s)
         gap = -1

@@ -25,7 +25,7 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.memory import is_split_forced
 
-LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
+LISTS = ("met", "heft", "critical-path", "enumerative", "greedy", "pipeline")
 SLOW_LISTS = ("enumerative", "pipeline", "critical-path")
 MOST_UNITS_FOR_ALL = 5000
 """Units beyond which methods are not asked that grow faster than the graph or make many schedules: SLOW_LISTS, rules,
