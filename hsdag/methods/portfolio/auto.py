@@ -144,7 +144,7 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("cpsat", 0.2)
         if find_blocks(costs) is not None:
             yield Turn("repeated", 0.9 if is_deep else 0.15)
-        if size > MOST_CHOICES_TO_PROVE and has_schedule(problem) and coarse_of(costs) is not None:
+        if _is_coarse(problem):
             yield Turn("coarse", 0.3)
         if not is_large:
             yield Turn("sa", 0.15)
@@ -187,6 +187,12 @@ def _is_unlike(problem: Problem) -> bool:
     """Whether beam search has a turn: a schedule without repeated blocks, too large to be proven optimal."""
     is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
     return is_large and has_schedule(problem) and problem.costs is not None and find_blocks(problem.costs) is None
+
+
+def _is_coarse(problem: Problem) -> bool:
+    """Whether the few ops that take nearly all of the time are searched by themselves, where all are too many."""
+    is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
+    return is_large and has_schedule(problem) and problem.costs is not None and coarse_of(problem.costs) is not None
 
 
 def _lists(problem: Problem) -> tuple[str, ...]:

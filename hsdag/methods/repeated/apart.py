@@ -30,7 +30,13 @@ def considered(incumbent: Incumbent, placement: IntArray, order: IntArray) -> No
 
 
 def searched_apart(
-    incumbent: Incumbent, part: Problem, method: str, seconds: float, evaluations: float, least_s: float = 0.0, without: Mapping[str, str] = PARTS
+    incumbent: Incumbent,
+    part: Problem,
+    method: str,
+    seconds: float,
+    evaluations: float,
+    least_s: float = 0.0,
+    without: Mapping[str, str] = PARTS,
 ) -> tuple[Iterator[Simulation], float]:
     """Runs of the best plans that a method finds for a part of the graph, the best one first, and its bound.
 

@@ -33,7 +33,7 @@ HELD = 0.1
 WITHOUT = {"without": "repeated,coarse"}
 """What searches heavy units: ``auto`` without what would look for fewer of them, or for blocks."""
 APART, MOST_TRIED = 0.9, 20
-"""Share of the time in which heavy units are searched by themselves, and plans of these that are tried for all units."""
+"""Share of the time in which heavy units are searched alone, and plans of these that are tried for all units."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,6 @@ from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem

@@ -44,7 +44,9 @@ def drawn(seed: int, num_ops: int = 30) -> ScheduleProblem:
 def test_a_light_op_goes_with_the_last_heavy_one_that_sends_it_much() -> None:
     coarse = not_none(coarse_of(halves()))
     assert coarse.heavy.tolist() == [0, 1, 1, 2, 3, 3, -1, -1]
-    sent = dict(zip(zip(coarse.costs.edge_src, coarse.costs.edge_dst, strict=True), coarse.costs.edge_bytes, strict=True))
+    sent = dict(
+        zip(zip(coarse.costs.edge_src, coarse.costs.edge_dst, strict=True), coarse.costs.edge_bytes, strict=True)
+    )
     assert sent == {(0, 1): 20.0, (2, 3): 20.0}
 
 
