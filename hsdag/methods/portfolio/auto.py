@@ -121,7 +121,7 @@ class AutoPlacer(Placer[AutoOptions]):
             search_two_ops(make_placer(method, is_cheap=True), problem)
         is_deep = has_schedule(problem) and problem.num_units > MOST_UNITS_AT_ONCE
         windows = ["beam"] if _is_unlike(problem) else ["windows"] * is_deep
-        for method in ("sa", "repeated", *windows):
+        for method in ("sa", "repeated", "coarse", *windows):
             if method not in self.options.left_out:
                 make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)
 
@@ -141,10 +141,7 @@ class AutoPlacer(Placer[AutoOptions]):
             _prove_by_stages(incumbent, costs)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
-        if find_blocks(costs) is not None:
-            yield Turn("repeated", 0.9 if is_deep else 0.15)
-        if _is_coarse(problem):
-            yield Turn("coarse", 0.3)
+        yield from _turns_apart(problem, costs)
         if not is_large:
             yield Turn("sa", 0.15)
         if size <= MOST_CHOICES_TO_PROVE:
@@ -182,6 +179,16 @@ class AutoPlacer(Placer[AutoOptions]):
         return end.status
 
 
+def _turns_apart(problem: Problem, costs: ScheduleProblem) -> Iterator[Turn]:
+    """Those that search a part of the problem by itself: one of equal blocks, and the heavy units, where all are too
+    many for an exact solver."""
+    if find_blocks(costs) is not None:
+        yield Turn("repeated", 0.9 if problem.num_units > MOST_UNITS_AT_ONCE else 0.15)
+    is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
+    if is_large and has_schedule(problem) and coarse_of(costs) is not None:
+        yield Turn("coarse", 0.3)
+
+
 def _prove_by_stages(incumbent: Incumbent, costs: ScheduleProblem) -> None:
     """Report the bound of all stages, where ops are units, too many for bounds by pairs, and there is time for it."""
     is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s
@@ -195,12 +202,6 @@ def _is_unlike(problem: Problem) -> bool:
     """Whether beam search has a turn: a schedule without repeated blocks, too large to be proven optimal."""
     is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
     return is_large and has_schedule(problem) and problem.costs is not None and find_blocks(problem.costs) is None
-
-
-def _is_coarse(problem: Problem) -> bool:
-    """Whether the few ops that take nearly all of the time are searched by themselves, where all are too many."""
-    is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
-    return is_large and has_schedule(problem) and problem.costs is not None and coarse_of(problem.costs) is not None
 
 
 def _lists(problem: Problem) -> tuple[str, ...]:
