@@ -195,7 +195,7 @@ class Explanation(Shown, Record):
         return self.sentences
 
     def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
-        """Title, columns, up to ``most`` rows: regions, what units gain, what takes time; all simulated."""
+        """Title, columns, up to ``most`` rows: regions, what units gain, what takes time; what is simulated is called so."""
         objective = find_objective(self.objective)
         regions = []
         for region in self.regions[:most]:
@@ -211,18 +211,22 @@ class Explanation(Shown, Record):
             for each in self.limits
         ]
         found = [
-            ("settings that were raced, over the best before each", *settings_table(self.settings)),
+            ("Settings that were raced, over the best before each", *settings_table(self.settings)),
             (
-                f"the longest of {len(self.regions)} regions that devices divide, without syncs",
+                f"SIMULATED: the longest of {len(self.regions)} regions that devices divide, without syncs",
                 ["from", "to", "scheme", "ops", "shares", "whole ms", "divided ms"],
                 regions,
             ),
             (
-                "what ops gain from where they are",
+                "SIMULATED: what ops gain from where they are",
                 ["op", "type", "on", "moved to", f"then {objective.shown_unit}", f"more {objective.shown_unit}"],
                 gains,
             ),
-            ("what takes time, and what the placement would gain without it", ["cost", "ms", "gain at most %"], limits),
+            (
+                "SIMULATED: what takes time, and what the placement would gain without it",
+                ["cost", "ms", "gain at most %"],
+                limits,
+            ),
         ]
         return [(title, columns, rows) for title, columns, rows in found if rows]
 

@@ -189,7 +189,7 @@ def sections_of(run: RunFolder) -> list[Section]:
             why = explain_run(run)
             html = f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in why.sentences[len(why.answer) :])}</ul>"
             for title, names, cells in why.tables(MOST_ROWS):
-                html += f"<h3>Simulated: {title}</h3>{html_table(names, cells)}"
+                html += f"<h3>{title.replace('SIMULATED', 'Simulated')}</h3>{html_table(names, cells)}"
             lead = "Why the placement is as it is, and what would change it."
             found.append(Section("explanation", "Why", lead, html))
     layers = layers_html(placed)
