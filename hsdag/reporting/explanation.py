@@ -195,7 +195,7 @@ class Explanation(Shown, Record):
         return self.sentences
 
     def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
-        """Title, columns, up to ``most`` rows: regions, what units gain, what takes time; what is simulated is called so."""
+        """Title, columns, up to ``most`` rows: settings, and regions, what units gain, what takes time as simulated."""
         objective = find_objective(self.objective)
         regions = []
         for region in self.regions[:most]:

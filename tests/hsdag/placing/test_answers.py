@@ -102,7 +102,7 @@ def test_a_language_model_is_told_by_its_first_token_and_each_next_one() -> None
 
 
 def test_memory_of_a_language_model_grows_with_its_context() -> None:
-    held = {"scenarios": TOKENS, "state_bytes_per_token": {"CPU_0": 1e3}}
+    held: dict[str, Any] = {"scenarios": TOKENS, "state_bytes_per_token": {"CPU_0": 1e3}}
     held["weight_bytes"] = {"CPU_0": 3e6 + 1024e3, "idle": 0.0}
     found = result(HALF, (row("CPU_0", 1.0, (1.0, 1.0), is_answer=True),), **held)
     assert found.memory == (
