@@ -20,7 +20,7 @@ from hsdag import __version__
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import HsdagError, OptionError, SearchError
 from hsdag.ir.files import check_writable, write_atomically
-from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.scenario import context_of
 from hsdag.ir.host import command_line
 from hsdag.ir.kernels import compiling_at_most
@@ -232,7 +232,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         slow=slow_devices(search, 1.0 if interrupted or is_late else FAR_SLOWER),
         opening_s=search.pace.opening_s,
         after_s=whole_s - limit_s,
-        wholes=session.devices.wholes,
+        wholes=session.devices.whole_devices,
         defaults=session.devices.defaults,
         end_s=search.begin_s + options.budget_s,
         should_stop=watcher.should_stop,
@@ -565,14 +565,14 @@ def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
         return dict(weights_by_device(session, search.proposals.sharded(search.shardings[final.answer])))
     if final.answer in search.copies:
         copies = search.copies[final.answer]
-        each = [held_bytes(session.graph, homes, session.widens) for homes in copies.homes(search.problem)]
+        each = [resident_weight_bytes(session.graph, homes, session.widens) for homes in copies.homes(search.problem)]
         if isinstance(copies.pipeline, Sharding) and search.proposals is not None:
             each.append(np.array([*weights_by_device(session, search.proposals.sharded(copies.pipeline)).values()]))
         return dict(zip(names, np.sum(each, axis=0).tolist(), strict=True))
     devices = _answer_devices(search, final)
     if not set(devices) <= set(names):
         return {}
-    held = held_bytes(session.graph, np.array([names.index(name) for name in devices]), session.widens)
+    held = resident_weight_bytes(session.graph, np.array([names.index(name) for name in devices]), session.widens)
     return dict(zip(names, held.tolist(), strict=True))
 
 

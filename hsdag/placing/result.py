@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from hsdag.drawing import Shown, html_summary, in_bytes, shortened, text_table
+from hsdag.drawing import Displayable, html_summary, in_bytes, shortened, text_table
 from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, parse_document, read_text
@@ -267,7 +267,7 @@ def settings_table(settings: Sequence[DeviceSettings]) -> tuple[list[str], list[
     return ["device", "setting", "x", "95% interval"], cells
 
 
-class PlaceResult(Shown, Record):
+class PlaceResult(Displayable, Record):
     """A finished search, with its ``placement``; every value is in ``unit``, that of the objective.
 
     ``value`` is the answer's median; ``rows`` have every candidate of the final comparison, the fastest first;

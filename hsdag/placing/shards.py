@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.graph.state import variable_of
@@ -284,5 +284,5 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 
 def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
-    held = held_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
+    held = resident_weight_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
     return dict(zip([spec.name for spec in session.devices.placed], held, strict=True))

@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from hsdag import __version__
-from hsdag.drawing import Shown
+from hsdag.drawing import Displayable
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import fingerprint
 from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement, Record
@@ -42,7 +42,7 @@ InMemory: TypeAlias = Annotated[_T, _AsItIs(), Field(exclude=True, repr=False)]
 """The type of a field that JSON answers leave out."""
 
 
-class Simulated(Shown, Record):
+class Simulated(Displayable, Record):
     """An answer in the simulator's figures: what they are, and what was simulated, in the keys of its JSON form."""
 
     model_config = ConfigDict(allow_inf_nan=True)
