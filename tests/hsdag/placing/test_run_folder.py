@@ -281,7 +281,6 @@ def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path:
         "wanted": "",
         "wanted_budget_s": None,
         "others": 0.0,
-        "kinds": {},
         "lines": (),
         "settings": (),
     }
