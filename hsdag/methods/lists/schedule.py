@@ -336,7 +336,7 @@ def way_by_consumers(t: Tables, tail_s: FloatArray, s: ListState, w: Outlook, v:
 
 def tails_of(tables: Tables) -> FloatArray:
     """Return the least seconds [N, D] that follow an op on a device, transfers included."""
-    tail_s = np.zeros(tables.time_s.shape)
+    tail_s: FloatArray = np.zeros(tables.time_s.shape)
     run(_fill_tails, 0.05 * tail_s.shape[1] ** 2 * len(tables.in_op), tables, tail_s)
     return tail_s
 
