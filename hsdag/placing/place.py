@@ -231,7 +231,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed=disallowed,
         slow=slow_devices(search, 1.0 if interrupted or is_late else FAR_SLOWER),
         opening_s=search.pace.opening_s,
-        after_s=whole_s - limit_s,
+        after_s=search.pace.check_s,
         wholes=session.devices.whole_devices,
         defaults=session.devices.defaults,
         end_s=search.begin_s + options.budget_s,
