@@ -26,8 +26,8 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.memory import is_split_forced
 
-LISTS = ("met", "heft", "critical-path", "enumerative", "greedy", "pipeline")
-SLOW_LISTS = ("enumerative", "pipeline", "critical-path")
+LISTS = ("met", "heft", "critical-path", "greedy", "pipeline")
+SLOW_LISTS = ("pipeline", "critical-path")
 MOST_UNITS_FOR_ALL = 5000
 """Units beyond which methods are not asked that grow faster than the graph or make many schedules: SLOW_LISTS, rules,
 and, before windows of a schedule are searched, annealing."""
