@@ -247,9 +247,7 @@ class Command(TyperCommand):
         if self.name == "bench":
             for word in args:
                 if (instead := BENCHMARK_APP.get(word.partition("=")[0].replace("--", "-", 1))) is not None:
-                    raise OptionError(
-                        f"{word} is an option of benchmark_app, and hsdag bench has in its place {instead}"
-                    )
+                    raise OptionError(f"{word} is an option of benchmark_app; in its place there is {instead}")
         words: list[str] = []
         self.names = sorted(flags)
         for word in _with_files(args):
