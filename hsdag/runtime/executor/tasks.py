@@ -25,13 +25,16 @@ from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 class Resource:
     """A device, or where ``destination`` is a device too, the channel from one to the other.
 
-    ``capacity`` is how many tasks it takes at once: one for a device that is not to be shared.
+    ``capacity`` is how many tasks it takes at once: one for a device that is not to be shared. One that is ``in_order``,
+    such as a stream of a GPU, runs its tasks in the order of their starts, and waits itself for what they read of it
+    and of others that are in order: these need to have started only.
     """
 
     name: str
     device: int
     destination: int | None = None
     capacity: int = 1
+    in_order: bool = False
 
 
 class TaskGraph:
@@ -93,7 +96,7 @@ class TaskGraph:
             name=self.name,
             op_names=self.task_names,
             op_types=self.task_types,
-            device_names=tuple(r.name for r in self.resources if r.destination is None),
+            device_names=tuple(r.name for i, r in enumerate(self.resources) if r.device == i and r.destination is None),
             ops=OpIntervals(runs, device[runs], start_s[runs], end_s[runs]),
             transfers=sent,
             edges=self.edges,
@@ -121,6 +124,7 @@ class Run:
         self.limit_s = limit_s
         self.error: ExecutionError | None = None
         self.waits_for: list[int] = []
+        self.lags: list[int] = []
         self.num_left = graph.num_tasks
         self.num_running = 0
         self.start_s: list[float] = [np.nan] * graph.num_tasks
@@ -130,6 +134,10 @@ class Run:
         self._graph = graph
         self._on_end = on_end
         self._ended = threading.Event()
+
+    def has_started(self, task: int) -> bool:
+        """Whether a task was started."""
+        return self.start_s[task] == self.start_s[task]  # which NaN is not
 
     @property
     def is_over(self) -> bool:
@@ -158,8 +166,11 @@ class Run:
         """
         if not self.is_over:
             raise RuntimeError("the run has not ended yet")
-        start_s = np.array(self.start_s)
-        end_s = np.maximum(self.end_s, start_s)  # the clock of a device may be a little behind
+        start_s, end_s = np.array(self.start_s), np.array(self.end_s)
+        before, after = self._graph.edges.T
+        np.fmax.at(start_s, after, end_s[before])  # a stream has tasks before what they wait for has ended
+        start_s[np.isnan(self.start_s)] = np.nan
+        end_s = np.maximum(end_s, start_s)  # the clock of a device may be a little behind
         return start_s - self.begun_s, end_s - self.begun_s
 
     @property
@@ -212,16 +223,12 @@ class Inbox:
 class Backend(ABC):
     """Starts tasks. One thread at a time calls its methods, ``close`` once, after its last task.
 
-    That is the engine's own thread; of a backend that is not polled also those that report endings, so that a device
-    can go on with its next task without a change of thread.
+    That is the engine's own thread or one that reports endings, so that a device can go on with its next task without
+    a change of thread.
 
     What ``cancel`` and ``close`` raise goes to ``threading.excepthook`` and changes nothing; what
-    ``start``, ``poll`` and ``run_ended`` raise is the failure of the runs concerned.
-
-    ``poll_s`` is how often ``poll`` is called while tasks run, in seconds; None for never, 0 for all the time.
+    ``start`` and ``run_ended`` raise is the failure of the runs concerned.
     """
-
-    poll_s: float | None = None
 
     @abstractmethod
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
@@ -229,9 +236,6 @@ class Backend(ABC):
 
         May raise what keeps the task from starting.
         """
-
-    def poll(self, inbox: Inbox) -> None:  # noqa: B027 - backends with callbacks need none
-        """Report endings that nothing else reports."""
 
     def cancel(self, attempt: Attempt) -> None:  # noqa: B027 - not all tasks can be stopped
         """Ask a running task to end early; its end is still reported."""
