@@ -25,9 +25,9 @@ from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 class Resource:
     """A device, or where ``destination`` is a device too, the channel from one to the other.
 
-    ``capacity`` is how many tasks it takes at once: one for a device that is not to be shared. One that is ``in_order``,
-    such as a stream of a GPU, runs its tasks in the order of their starts, and waits itself for what they read of it
-    and of others that are in order: these need to have started only.
+    ``capacity`` is how many tasks it takes at once: one for a device that is not to be shared. A resource that is
+    ``in_order``, such as a stream of a GPU, runs its tasks in the order of their starts, and waits itself for what they
+    read of it and of others that are in order: these need to have started only.
     """
 
     name: str

@@ -7,8 +7,6 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.executor.tasks import Inbox
-from hsdag.runtime.torch import executor as torch_executor
-from hsdag.runtime.torch.buffers import Residents, RunState
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
-from hsdag.runtime.torch.executor import StreamLane, TorchExecutor
+from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.op import TensorFunction
 from hsdag.runtime.torch.program import build_program
@@ -242,68 +237,3 @@ def test_what_is_loaded_while_an_inference_is_in_flight_is_for_those_after_it() 
         assert inference.wait()["y"].tolist() == [1.0] * 4
         assert executor.infer()["y"].tolist() == [2.0] * 4
         assert executor.residents.size_bytes == 16
-
-
-class FakeEvent:
-    """An event of CUDA's that passes, or fails, when the test says so."""
-
-    def __init__(self, made: list[FakeEvent]) -> None:
-        self.answer: bool | Exception = False
-        made.append(self)
-
-    def record(self, stream: object) -> None:
-        self.stream = stream
-
-    def query(self) -> bool:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-def test_tasks_on_streams_are_reported_as_their_events_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams and events are stood in for; a failing kernel is named."""
-    is_on, events, inbox = list[bool](), list[FakeEvent](), Inbox()
-
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        is_on.append(torch.is_grad_enabled())
-        return (xs[0],)
-
-    monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda _: object())
-    monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(events))
-    program = build_program(TorchGraph("g", (fed(), op("a", 0, run=run)), {"y": (1, 0)}), [0, 0], logical_devices(1))
-    residents = Residents(program)
-    residents.load(ZEROS)
-    lane = StreamLane((torch.device("cuda:0"),))
-    attempts: list[Any] = [SimpleNamespace(task=0, number=k, run=SimpleNamespace(start_s=[0.0])) for k in range(3)]
-
-    def start(k: int) -> None:
-        assert not lane.start(attempts[k], RunState(program, residents), inbox)
-
-    def reported() -> list[tuple[int, str]]:
-        lane.poll(inbox)
-        found = [inbox.queue.get() for _ in range(inbox.queue.qsize())]
-        return [(attempt.number, str(error)) for attempt, _, error in found]  # type: ignore[attr-defined]
-
-    start(0)
-    start(1)
-    events[1].answer = True
-    assert reported() == []  # the first on the same stream has not passed
-    events[0].answer = True
-    assert reported() == [(0, "None"), (1, "None")]
-    assert attempts[0].run.start_s[0] == 0.0 < attempts[1].run.start_s[0]  # it ran after the one before it
-    start(2)
-    events[1].answer = RuntimeError("an illegal access\nand more")  # the event of 1 is used again
-    assert reported() == [(2, "an illegal access")]
-    assert is_on == [False] * 3
-    monkeypatch.setattr(torch_executor, "CLOSE_S", 0.01)
-    monkeypatch.setattr(torch_executor, "_NEVER_FREED", [])
-    program.works[0].__dict__["run"] = lambda xs: xs[0].repeat(-1)
-    events[0].answer = False
-    with pytest.raises(RuntimeError, match="Trying to create"):
-        start(0)
-    assert reported() == []
-    lane.close()  # though a kernel hangs
-    assert [each.attempt for each in torch_executor._NEVER_FREED] == [None]  # type: ignore[attr-defined]
-    events[0].answer = True
-    assert (reported(), len(lane._pending)) == ([], 0)
