@@ -678,9 +678,12 @@ def ignored(options: PlaceOptions) -> str | None:
 
 
 def automatic_candidates(session: Session) -> dict[str, Candidate]:
-    """OpenVINO's own choices by the names users know; none over devices that it does not have."""
+    """OpenVINO's own choices by the names users know; of torch's devices each alone without the engine."""
     candidates = dict[str, Candidate]()
     if session.is_on_torch:
+        for spec in session.devices.all:
+            for mode in ("EAGER", "GRAPH") if spec.plugin != "cpu" else ("EAGER",):
+                candidates[f"{mode}:{spec.name}"] = Candidate(f"{mode}:{spec.openvino_name}")
         return candidates
     shown = {spec.openvino_name: spec.name for spec in session.devices.all}
     is_steady = session.model.objective.is_steady
@@ -695,4 +698,4 @@ def automatic_candidates(session: Session) -> dict[str, Candidate]:
 def is_one_device(session: Session, target: str) -> bool:
     """Whether OpenVINO's own choice for a target is a device alone, which is compared anyway."""
     mode, _, names = target.partition(":")
-    return len(set(session.automatic_ops(target))) == 1 if mode == "HETERO" else "," not in names
+    return len(set(session.automatic_ops(target))) == 1 if mode == "HETERO" else mode == "AUTO" and "," not in names

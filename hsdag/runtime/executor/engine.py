@@ -103,8 +103,9 @@ class Loop:
         self.priority: list[float] | None = None if priority is None else priority.tolist()
         self.resource: list[int] = graph.resource.tolist()
         in_order = np.array([r.in_order for r in graph.resources], dtype=np.bool_)[graph.resource]
-        is_queued = in_order[graph.edges].all(axis=1)  # [E] the resource of the second task waits, not the loop
-        is_crossing = is_queued & (np.diff(graph.resource[graph.edges]) != 0).ravel()
+        before, after = graph.edges.T
+        is_queued = in_order[before] & in_order[after]  # [E] the resource of the second task waits, not the loop
+        is_crossing = is_queued & (graph.resource[before] != graph.resource[after])
         self.after_start = _successors(graph, is_queued)
         self.after_end = _successors(graph, ~is_queued)
         self.crossing = _successors(graph, is_crossing)

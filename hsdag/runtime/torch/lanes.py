@@ -70,7 +70,7 @@ class WorkerLane:
                 use(self._streams)
                 state.store(attempt.task, state.works[attempt.task].run(state.inputs(attempt.task)))
                 for stream in self._streams:
-                    stream.synchronize()  # type: ignore[no-untyped-call]
+                    stream.synchronize()
                 state.release(attempt.task)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the engine must hear of the end
             failure = task_error(error)
@@ -97,7 +97,7 @@ class StreamLane:
         use(self._streams)
         for each in state.enqueued(task):
             if each.lane is not self and not each.is_over:
-                self._streams[0].wait_event(each.event)  # type: ignore[no-untyped-call]
+                self._streams[0].wait_event(each.event)
         inputs = state.inputs(task)
         try:
             results = state.works[task].run(inputs)
@@ -132,10 +132,10 @@ class StreamLane:
         failure: BaseException | None = None
         end_s = 0.0
         try:
-            enqueued.event.synchronize()  # type: ignore[no-untyped-call]
+            enqueued.event.synchronize()
             end_s = time.perf_counter()
             if before is not None:  # this thread may be late
-                since_s = before.event.elapsed_time(enqueued.event) / 1e3  # type: ignore[no-untyped-call]
+                since_s = before.event.elapsed_time(enqueued.event) / 1e3
                 end_s = min(end_s, self._last_end_s + since_s)
         except RuntimeError as error:  # a kernel failed; CUDA says so to whoever asks next
             failure = task_error(error)

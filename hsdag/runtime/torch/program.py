@@ -63,6 +63,24 @@ class Program:
         """[T] the op that runs, or whose result is sent."""
         return np.array([work.node for work in self.works], dtype=np.int64)
 
+    @property
+    def peak_bytes(self) -> float:
+        """What results take at once where tasks run one after another, each result in memory of its own."""
+        held, left = dict[int, float](), list(self.uses)
+        peak = now = 0.0
+        for work in self.works:
+            sizes = self.graph.nodes[work.node].output_bytes
+            for buffer, size in zip(work.writes, sizes, strict=False):
+                if buffer != UNUSED:
+                    held[buffer] = size
+                    now += size
+            peak = max(peak, now)
+            for buffer in work.reads:
+                left[buffer] -= 1
+                if not left[buffer]:
+                    now -= held.pop(buffer, 0.0)  # inputs and constants are there before and after
+        return peak
+
     def task_priority(self, op_priority: FloatArray) -> FloatArray:
         """[T] ranks from those of the ops [N], smallest first; a transfer has the rank of the first that waits."""
         priority = np.array(op_priority, dtype=np.float64)[self.node_of]

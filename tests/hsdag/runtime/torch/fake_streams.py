@@ -19,6 +19,7 @@ import torch
 from hsdag.runtime.torch import lanes, program
 from hsdag.runtime.torch.devices import LogicalDevice
 from hsdag.runtime.torch.op import TensorFunction
+from tests.hsdag.runtime.executor.hand_backend import await_until
 
 Tensor = torch.Tensor
 Function = Callable[[Sequence[Tensor]], Tensor]
@@ -63,6 +64,10 @@ class FakeGpus:
             self._permits -= 1
         self.latency()
 
+    def await_names(self, what: str, count: int) -> None:
+        """Wait until so many kernels were enqueued, or have run."""
+        await_until(lambda: len(self.names(what)) >= count)
+
     def names(self, what: str) -> list[str]:
         """Return the kernels that were enqueued, or have run, in order."""
         return [name for each, name in self.log if each == what]
@@ -71,6 +76,16 @@ class FakeGpus:
         """Make it the calling thread's on its GPU."""
         self.counts["set_stream"] += 1
         self._here.__dict__.setdefault("streams", {})[stream.device] = stream
+
+    @contextmanager
+    def stream(self, stream: FakeStream | None) -> Iterator[None]:
+        """Make it the calling thread's for a while; nothing where there is none."""
+        if stream is not None:
+            before = self.current_stream(stream.device)
+            self.set_stream(stream)
+        yield
+        if stream is not None:
+            self.set_stream(before)
 
     def current_stream(self, device: torch.device) -> FakeStream:
         """Return the calling thread's, at first the default one."""
@@ -130,7 +145,10 @@ class FakeStream:
 
     def put(self, work: Callable[[], object] | None) -> None:
         """Put any work behind what is there, or end the thread."""
-        (self._queue.put if self.captured is None or work is None else self.captured.append)(work)
+        if self.captured is None or work is None:
+            self._queue.put(work)
+        else:
+            self.captured.append(work)
 
     def wait_event(self, event: FakeEvent) -> None:
         """Have the stream wait."""
@@ -146,6 +164,25 @@ class FakeStream:
     def _main(self) -> None:
         for work in iter(self._queue.get, None):
             work()
+
+
+class FakeGraph:
+    """What was enqueued while it was captured, to be enqueued again."""
+
+    def __init__(self) -> None:
+        self.works: list[Callable[[], object]] = []
+
+    @contextmanager
+    def captured_on(self, stream: FakeStream) -> Iterator[None]:
+        """Keep what is enqueued on a stream, and run nothing of it."""
+        self.stream, stream.captured = stream, self.works
+        yield
+        stream.captured = None
+
+    def replay(self) -> None:
+        """Enqueue it."""
+        for work in self.works:
+            self.stream.put(work)
 
 
 class FakeEvent:
@@ -200,6 +237,9 @@ def fake_gpus(monkeypatch: pytest.MonkeyPatch, count: int = 2) -> Iterator[FakeG
     monkeypatch.setattr(torch.cuda, "Event", lambda **_: FakeEvent(gpus))
     monkeypatch.setattr(torch.cuda, "set_stream", gpus.set_stream)
     monkeypatch.setattr(torch.cuda, "current_stream", gpus.current_stream)
+    monkeypatch.setattr(torch.cuda, "stream", gpus.stream)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream, **_: graph.captured_on(stream))
     monkeypatch.setattr(program, "copy_between", gpus.copy_between)
     lanes.streams_of.cache_clear()
     try:

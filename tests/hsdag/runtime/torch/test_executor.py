@@ -7,6 +7,8 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.torch.buffers import Residents
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
-from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
-from hsdag.runtime.torch.op import TensorFunction
-from hsdag.runtime.torch.program import build_program
+from hsdag.runtime.torch.graph import PINNED_BYTES, Feed, TorchGraph, TorchNode
+from hsdag.runtime.torch.op import Rounding, TensorFunction
+from hsdag.runtime.torch.program import build_program, copy_between
 from tests.hsdag.runtime.executor.hand_backend import await_until
 
 Tensor = torch.Tensor
@@ -223,6 +226,117 @@ def test_writing_into_results_changes_neither_constants_nor_loaded_inputs() -> N
         assert again == {"x": [0, 1, 2, 3], "c": [1] * 4, "v": [[0, 1], [2, 3]], "w": [1] * 3}
         executor.load({"x": torch.arange(4.0, requires_grad=True)})
         assert executor.infer()["v"].tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+def test_an_inference_that_begins_while_inputs_are_loaded_has_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread begins one when the first of two inputs has been placed, and the second has not."""
+    graph = TorchGraph("sum", (fed("x"), fed("y"), op("z", 0, 1)), {"z": (2, 0)})
+    ones, placed, begun = np.ones(SIZE, dtype=np.float32), threading.Event(), threading.Event()
+    place = Residents._placed
+
+    def slowly(residents: Residents, what: str, *args: Any, **options: Any) -> Tensor:
+        if what == "input 'y'" and placed.is_set():
+            begun.wait(20)
+        tensor = place(residents, what, *args, **options)
+        placed.set()
+        return tensor
+
+    with executor_of(graph) as executor:
+        executor.load({"x": ones, "y": 2 * ones})
+        monkeypatch.setattr(Residents, "_placed", slowly)
+        with ThreadPoolExecutor(1) as thread:
+            loading = thread.submit(executor.load, {"x": 10 * ones, "y": 20 * ones})
+            assert placed.wait(20)
+            before = executor.submit()
+            begun.set()
+            loading.result(20)
+        assert before.wait()["z"][0] == 1 + 2 + 1
+        assert executor.infer()["z"][0] == 10 + 20 + 1
+
+
+def test_executors_of_a_graph_share_constants_on_a_device_and_let_them_go_together() -> None:
+    nodes = (fed(), TorchNode("c", constants=(torch.ones(SIZE),)), TorchNode("y", "MatMul", ((0, 0), (1, 0)), plus_one))
+    graph = TorchGraph("g", nodes, {"y": (2, 0)})
+    on = (LogicalDevice("a", precision="bf16"), LogicalDevice("b", precision="bf16"), LogicalDevice("c"))
+    executors = [TorchExecutor(build_program(graph, [0] * 3, (device,))) for device in on]
+    half, again, single = ([x for x in each.residents.values if x is not None] for each in executors)
+    assert half[0] is again[0]
+    assert (half[0].dtype, single[0].dtype, len(graph.on_devices)) == (torch.bfloat16, torch.float32, 2)
+    for each in executors[:2]:
+        each.close()
+    del half, again, executors[:2], each
+    assert list(graph.on_devices) == [(1, 0, "cpu", None)]
+    executors[0].close()
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("f32", 0.0), ("bf16", 2**-7), ("f16", 2**-9)])
+def test_products_round_their_operands_as_the_device_says_and_nothing_else_does(precision: str, apart: float) -> None:
+    """The result is in f32, and only as far from f32's as the rounding allows; the sum behind it is exact."""
+    weights, given = torch.rand(64, 64) + 0.5, torch.rand(64, 64) + 0.5
+    nodes = (
+        TorchNode("x", feed=Feed("x", torch.float32, (64, 64))),
+        TorchNode("w", constants=(weights,)),
+        TorchNode("y", "MatMul", ((0, 0), (1, 0)), lambda xs: (xs[0] @ xs[1],)),
+        TorchNode("z", "Add", ((0, 0), (1, 0)), lambda xs: (xs[0] + xs[1],)),
+    )
+    graph, device = TorchGraph("g", nodes, {"y": (2, 0), "z": (3, 0)}), LogicalDevice("d", precision=precision)
+    with TorchExecutor(build_program(graph, [0] * 4, (device,))) as executor:
+        found = executor.infer({"x": given})
+    exact = given @ weights
+    largest = float(((found["y"] - exact) / exact).abs().max())
+    assert found["y"].dtype is torch.float32
+    assert apart / 16 <= largest <= 2 * apart
+    assert torch.equal(found["z"], given + weights)
+
+
+def test_tf32_is_on_while_a_product_of_such_a_device_is_computed_and_at_no_other_time() -> None:
+    seen: dict[str, bool] = {}
+
+    def noted(name: str) -> TensorFunction:
+        def run(xs: Sequence[Tensor]) -> Sequence[Tensor]:
+            seen[name] = torch.backends.cuda.matmul.allow_tf32
+            if name == "failing":
+                raise ValueError(name)
+            return xs
+
+        return run
+
+    rounded = Rounding("tf32")
+    rounded.applied(noted("product"))([])
+    Rounding().applied(noted("other"))([])
+    with pytest.raises(ValueError, match="failing"):
+        rounded.applied(noted("failing"))([])
+    assert seen == {"product": True, "other": False, "failing": True}
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_the_planned_peak_counts_results_from_their_op_to_their_last_reader() -> None:
+    """By hand: a; a and b; then c as well, whose end lets a and b go; the output stays."""
+    nodes = (fed(), op("a", 0), op("b", 1), op("c", 1, 2), op("y", 3))
+    program = build_program(TorchGraph("g", nodes, {"y": (4, 0)}), [0] * 5, logical_devices(1))
+    assert program.peak_bytes == 3 * 4.0 * SIZE
+
+
+def test_a_view_is_made_contiguous_where_it_lies_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bool] = []
+    send = Tensor.to
+
+    def noted(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        sent.append(x.is_contiguous())
+        return send(x, *args, **options)
+
+    monkeypatch.setattr(Tensor, "to", noted)
+    far = LogicalDevice("far")
+    monkeypatch.setattr(LogicalDevice, "physical", property(lambda each: torch.device("cpu", int(each is far))))
+    (found,) = copy_between(LogicalDevice("near"), far)([torch.arange(6).reshape(2, 3).T])
+    assert (sent, found.tolist()) == ([True], [[0, 3], [1, 4], [2, 5]])
+
+
+def test_large_constants_are_pinned_and_small_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "pin_memory", lambda x: x + 1)
+    large, small = torch.zeros(PINNED_BYTES // 4), torch.zeros(1)
+    graph = TorchGraph("g", (TorchNode("c", constants=(large, small)), fed()), {"y": (0, 0)}).pinned()
+    assert [float(x[0]) for x in graph.nodes[0].constants] == [1.0, 0.0]
 
 
 def test_what_is_loaded_while_an_inference_is_in_flight_is_for_those_after_it() -> None:
