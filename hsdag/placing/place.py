@@ -68,7 +68,7 @@ from hsdag.runtime.machine.devices import (
 )
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
 from hsdag.runtime.measuring.caches import identity
-from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets
+from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets, plain_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, budget_shortage
@@ -679,15 +679,11 @@ def ignored(options: PlaceOptions) -> str | None:
 
 def automatic_candidates(session: Session) -> dict[str, Candidate]:
     """OpenVINO's own choices by the names users know; of torch's devices each alone without the engine."""
-    candidates = dict[str, Candidate]()
-    if session.is_on_torch:
-        for spec in session.devices.all:
-            for mode in ("EAGER", "GRAPH") if spec.plugin != "cpu" else ("EAGER",):
-                candidates[f"{mode}:{spec.name}"] = Candidate(f"{mode}:{spec.openvino_name}")
-        return candidates
-    shown = {spec.openvino_name: spec.name for spec in session.devices.all}
+    candidates, devices = dict[str, Candidate](), session.devices
+    shown = {spec.openvino_name: spec.name for spec in devices.all}
     is_steady = session.model.objective.is_steady
-    for target in automatic_targets(session.devices.placed, session.devices.rivals):
+    own = plain_targets(devices.all) if session.is_on_torch else automatic_targets(devices.placed, devices.rivals)
+    for target in own:
         mode, _, names = target.partition(":")
         label = ",".join(shown[name] for name in names.split(","))
         cumulative = {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"} if is_steady and mode == "AUTO" else {}

@@ -24,6 +24,8 @@ from hsdag.ir.processes import main
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT, InputArrays, steady_period_s
 from hsdag.runtime.measuring.messages import (
+    CAPTURED,
+    PLAIN,
     Beside,
     CallHandler,
     Candidate,
@@ -49,9 +51,6 @@ from hsdag.scoring.workload_graph import double_values, problem_graph, random_in
 Arrays = list[NDArray[Any]]
 
 WARM_UPS, LEAST_RUNS = 2, 5
-
-PLAIN = EAGER, CAPTURED = "EAGER", "GRAPH"
-"""What stands before a device, with a colon, where it runs the graph without the engine; the last as a CUDA graph."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from hsdag.ir.errors import FileFormatError, HsdagError
 from hsdag.models import Workload
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.placing.subject import read_workload
-from hsdag.runtime.measuring.messages import Candidate, Probe, WorkerSetup
+from hsdag.runtime.measuring.messages import Candidate, Probe, WorkerSetup, plain_targets
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -75,6 +75,10 @@ def test_a_reference_computes_by_itself(worker: TorchWorker, monkeypatch: pytest
     monkeypatch.setattr(worker, "_source", replace(worker._source, inputs=twice))
     worker.open("reference", Candidate("numpy"))
     assert worker.difference("A", "reference")["max_relative"] > 0.1  # type: ignore[operator]
+
+
+def test_devices_without_the_engine_are_targets_and_gpus_as_cuda_graphs_too() -> None:
+    assert plain_targets((A, DeviceSpec("cuda:0", "cuda:0"))) == (f"EAGER:{NAMES[0]}", "EAGER:cuda:0", "GRAPH:cuda:0")
 
 
 def test_a_device_without_the_engine_is_a_baseline_and_its_outputs_are_the_same(worker: TorchWorker) -> None:

@@ -97,17 +97,6 @@ def test_a_consumer_on_another_gpu_runs_after_the_producer_without_the_host(gpus
         assert torch.equal(request.wait()["y4"], values_of(chain(4))[4])
 
 
-def test_a_gpu_runs_what_it_can_before_what_waits_for_another(gpus: FakeGpus) -> None:
-    """Kernel 2 waits for 1 on the other GPU; 3, 4 and 5 are enqueued before it, though they come later."""
-    reads = [[0], [1], [0], [3], [4]]
-    with executor_of(gpus, reads, [1, 0, 1, 1, 1, 1], devices("cuda:0", "cuda:1")) as executor:
-        request = executor.submit()
-        gpus.await_names("enqueue", 7)  # with two copies
-        assert [name for name in gpus.names("enqueue") if name in "2345"] == ["3", "4", "5", "2"]
-        gpus.opened()
-        request.wait()
-
-
 def test_an_op_left_to_openvino_keeps_no_gpu_from_its_work(gpus: FakeGpus) -> None:
     """It waits for its input, which its own GPU has made, and hangs."""
     released = threading.Event()
