@@ -1,6 +1,7 @@
-"""What pyproject.toml cannot say: files of a wheel have one date and one mode, so that two builds are equal."""
+"""What pyproject.toml cannot say: folders at the top belong to the package; files of a wheel have one date and mode."""
 
 import os
+import runpy
 from pathlib import Path
 
 from setuptools import setup
@@ -20,6 +21,7 @@ class EqualWheel(bdist_wheel):
             path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+runpy.run_path(str(Path(__file__).with_name("links.py")))["make_links"]()
 os.environ.setdefault("SOURCE_DATE_EPOCH", EARLIEST)
 os.umask(0o022)
 setup(cmdclass={"bdist_wheel": EqualWheel})

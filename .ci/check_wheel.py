@@ -1,4 +1,4 @@
-"""Builds the wheel twice, of copies of the tree that differ in folder, dates and modes.
+"""Builds the wheel of a copy of the tree, and of the sdist of another copy, with other dates and modes.
 
 Fails where the two are not equal, where the wheel and the tree differ,
 or where a file of the wheel names a folder of this machine or is compiled.
@@ -6,6 +6,7 @@ or where a file of the wheel names a folder of this machine or is compiled.
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = (".py", ".safetensors", ".css", ".jinja", ".js", ".cpp", ".hpp", ".in", ".txt")
-BUILT_OF = ("hsdag", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+KINDS = (".py", ".safetensors", ".css", ".jinja", ".js", ".cpp", ".hpp", ".in", ".toml", ".txt")
+FOLDERS: tuple[str, ...] = runpy.run_path(str(ROOT / "links.py"))["FOLDERS"]
+BUILT_OF = ("hsdag", *FOLDERS, "links.py", "MANIFEST.in", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 COMPILED = (".pyc", ".so", ".o", ".a", ".dll", ".dylib")
 FOLDER = re.compile(rb"(?<![\w.\-/:>~}*])/(?:home|root|Users|tmp|opt|mnt|srv|work|build|workspace)/[\w.\-]+")
 """A folder that only some machine has."""
@@ -23,14 +25,21 @@ FOLDER = re.compile(rb"(?<![\w.\-/:>~}*])/(?:home|root|Users|tmp|opt|mnt|srv|wor
 
 def expected() -> set[str]:
     """The modules and policies of the tree, by their names in the wheel."""
-    return {str(path.relative_to(ROOT)) for kind in KINDS for path in (ROOT / "hsdag").glob(f"**/*{kind}")}
+    own = [path for kind in KINDS for folder in ("hsdag", *FOLDERS) for path in (ROOT / folder).glob(f"**/*{kind}")]
+    names = [path.relative_to(ROOT).as_posix() for path in own]
+    return {name if name.startswith("hsdag/") else f"hsdag/{name}" for name in names}
+
+
+def not_committed(folder: str, names: list[str]) -> list[str]:
+    """What git ignores in a folder of the product."""
+    return [name for name in names if name == "__pycache__" or Path(folder, name).is_symlink()]
 
 
 def copy(folder: Path, umask: int, date_s: float) -> Path:
-    """The tree in another folder, as who has that umask has it, with files of one date."""
+    """The tree in another folder, as who has that umask clones it, without links, with files of one date."""
     for name in BUILT_OF:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, folder / name, ignore=not_committed)
         else:
             shutil.copy(ROOT / name, folder / name)
     for path in folder.rglob("*"):
@@ -39,9 +48,9 @@ def copy(folder: Path, umask: int, date_s: float) -> Path:
     return folder
 
 
-def wheel_of(folder: Path, umask: int) -> Path:
-    """Built there."""
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist", folder]
+def wheel_of(folder: Path, umask: int, *flags: str) -> Path:
+    """Built there; without ``--wheel``, of an sdist that is built first."""
+    command = [sys.executable, "-m", "build", *flags, "--no-isolation", "--outdir", folder / "dist", folder]
     environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, umask=umask, env=environment)
     (wheel,) = (folder / "dist").glob("*.whl")
@@ -62,7 +71,7 @@ def strange(archive: zipfile.ZipFile, folder: Path) -> list[str]:
 def main() -> None:
     wanted = expected()
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory(prefix="another-") as other:
-        wheel = wheel_of(copy(Path(one), 0o077, 1e9), 0o077)
+        wheel = wheel_of(copy(Path(one), 0o077, 1e9), 0o077, "--wheel")
         again = wheel_of(copy(Path(other) / "deeper", 0o002, 1.5e9), 0o002)
         with zipfile.ZipFile(wheel) as archive:
             found = {name for name in archive.namelist() if name.startswith("hsdag/") and name.endswith(KINDS)}
@@ -74,7 +83,7 @@ def main() -> None:
     if wrong:
         sys.exit("\n".join(wrong))
     if not equal:
-        sys.exit("the wheel differs where it is built in another folder, of files of other dates and modes")
+        sys.exit("the wheel differs where it is built of an sdist, elsewhere, of files of other dates and modes")
     sys.stdout.write(f"the wheel holds all {len(found)} modules and policies, no absolute path; two builds are equal\n")
 
 

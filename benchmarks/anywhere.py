@@ -1,14 +1,18 @@
 """Placements in plain OpenVINO programs: whether they compute the same, and whether they are as fast as in hsdag.
 
-Parts: hetero (random placements over two CPU devices, in the folder of --format openvino, against Placement.compile),
-threads (inferences of four threads through the one op, a tenth of them cancelled), divided (an encoder divided over two
-CPU devices, in the op and under the Python executor, in turns), copies (ResNet-50 on two devices, likewise).
+Parts: hetero (random placements over two CPU devices, in the folder of --format openvino, against Placement.compile,
+with the submodels that are predicted), real (the same of models of other packages, see real_models.py), threads
+(inferences of four threads through the one op, a tenth of them cancelled), divided (an encoder divided over two CPU
+devices, in the op and under the Python executor, in turns), copies (ResNet-50 on two devices, likewise).
 
-Usage: python benchmarks/anywhere.py [PART ...] [--models NAME ...] [--placements N] [--inferences N] [--seconds S]
+Usage: python benchmarks/anywhere.py [PART ...] [--models NAME ...] [--placements N]
+       [--real-models NAME,...] [--limit S] [--inferences N] [--seconds S]
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import statistics
 import tempfile
@@ -23,19 +27,22 @@ import openvino as ov
 import psutil
 from machine import ONE, options
 from overlap import network
+from real_model_sources import all_sources
+from real_models import KEEPS_STATE, Trial, answered, compiled_as_predicted
 
 from hsdag import Placement, compile_model, export
 from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import load_model
 from hsdag.models import MODELS, save_model_files
 from hsdag.placing.by_hand import divide
 from tests.placements import by_hand, halves
 
 DEVICES = parse_devices(f"CPU_0=CPU[{ONE}],CPU_1=CPU[{ONE}]")
-PARTS = ("hetero", "threads", "divided", "copies")
+PARTS = ("hetero", "real", "threads", "divided", "copies")
 
 
 def compiled_in(folder: Path, target: str, properties: dict[str, Any] | None = None) -> Any:
@@ -67,18 +74,55 @@ def hetero(names: list[str], count: int, folder: Path) -> None:
         for k in range(count):
             rng = random.Random(k)
             labels = [rng.randrange(2) for _ in range(units.graph.num_ops)]
-            placement = by_hand(graph, DEVICES, [DEVICES[labels[u]].name for u in units.partition.labels])
-            expected = placement.compile(ov.Core(), model)
-            out = folder / f"{name}-{k}"
-            export(placement, "openvino", out, model)
-            found = compiled_in(out, "HETERO:CPU_0,CPU_1")
-            pairs = zip(found(inputs).to_tuple(), expected(inputs).to_tuple(), strict=True)
-            numbers = {str(each.get_property("HETERO_NUMBER_OF_SUBMODELS")) for each in (found, expected)}
-            is_right = len(numbers) == 1 and all(np.array_equal(a, b) for a, b in pairs)
-            right, wrong = right + is_right, wrong + (not is_right)
-            if not is_right:
-                print(f"{name}, placement {k}: submodels {sorted(numbers)}")
+            placed = np.array([labels[u] for u in units.partition.labels])
+            why = other_in_folder(model, graph, placed, inputs, folder / f"{name}-{k}")
+            right, wrong = right + (not why), wrong + bool(why)
+            if why:
+                print(f"{name}, placement {k}: {why}")
     print(f"hetero: {right} placements right, {wrong} with other submodels or outputs")
+
+
+def other_in_folder(model: ov.Model, graph: ComputationGraph, placed: IntArray, inputs: list[Any], folder: Path) -> str:
+    """In what a model that is placed [N] and exported to ``folder`` differs from ``Placement.compile``, or nothing.
+
+    Both have to have the submodels that are predicted.
+    """
+    placement = by_hand(graph, DEVICES, [DEVICES[d].name for d in placed.tolist()])
+    export(placement, "openvino", folder, model)
+    ways = lambda: placement.compile(ov.Core(), model), lambda: compiled_in(folder, "HETERO:CPU_0,CPU_1")
+    try:
+        compiled = [compiled_as_predicted(way, graph, placed) for way in ways]
+    except HsdagError as error:
+        return str(error)
+    expected, found = (each(inputs).to_tuple() for each in compiled)
+    equal = (np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(found, expected, strict=True))
+    return "" if all(equal) else "other outputs"
+
+
+def real(names: list[str], count: int, limit_s: float) -> None:
+    models = right = wrong = 0
+    for source in (s for s in all_sources() if s.shipped and s.name.startswith(tuple(names))):
+        try:
+            whys = answered(real_model, source, count, limit_s=limit_s)
+        except HsdagError as error:
+            if KEEPS_STATE in str(error):
+                continue
+            whys = [str(error)]
+        models, right, wrong = models + 1, right + whys.count(""), wrong + len(whys) - whys.count("")
+        print(f"{source.name}: {whys.count('')} of {len(whys)} right", *filter(None, whys), sep="\n    ", flush=True)
+    print(f"real: {right} placements of {models} models right, {wrong} with other submodels or outputs")
+
+
+def real_model(name: str, count: int) -> None:
+    """Print in what placements of a model of another package differ, as JSON; what libraries print goes to stderr."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    trial = Trial(next(source for source in all_sources() if source.name == name))
+    whys = list[str]()
+    for k, placed in enumerate(trial.placements(count)):
+        with tempfile.TemporaryDirectory() as folder:
+            whys.append(other_in_folder(trial.model, trial.graph, placed, trial.inputs, Path(folder, str(k))))
+    os.write(answers, json.dumps(whys).encode())
 
 
 def threads(inferences: int, folder: Path) -> None:
@@ -180,12 +224,21 @@ def _rate(compiled: Any, inputs: list[Any], in_flight: int, seconds: float) -> C
 
 def main() -> None:
     given = options(
-        __doc__, PARTS, models=[each.name for each in MODELS], placements=6, inferences=20_000, seconds=30.0
+        __doc__,
+        PARTS,
+        models=[each.name for each in MODELS],
+        real_models=("", "names, or beginnings of names, separated by commas"),
+        placements=6,
+        limit=(900.0, "seconds for one model of other packages"),
+        inferences=20_000,
+        seconds=30.0,
     )
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if "hetero" in given.parts:
             hetero(given.models, given.placements, folder)
+        if "real" in given.parts:
+            real(given.real_models.split(","), given.placements, given.limit)
         if "threads" in given.parts:
             threads(given.inferences, folder)
         if "divided" in given.parts:

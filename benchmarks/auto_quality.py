@@ -1,38 +1,52 @@
 """Whether ``--method auto`` is at least as good in --seconds as every single method in --rival-seconds; all simulated.
 
+With --members: how often each member of ``auto`` found the answer, was the last but one to find a better plan, or found
+any better plan at all, in --seconds CPU seconds each: on the workloads, on networks of the zoo on the HSDAG paper's machine in both
+executions, and on --drawn problems of each family that no policy was trained on.
+
 Problems: DOPPLER's workloads, in the units of its published graphs and on four P100, and random-wired networks on
 DiviML's platform; then --small ones that CP-SAT can prove, whose optimum auto has to reach and prove. For every
 problem: auto's value, the best single method's, which is not asked where auto proves its answer optimal, auto over it
 (bar: at most 1), how far auto went over its budget (bar: 0.5 s), the lower bound and what proves it. Exit status 1
 where a bar is missed.
 
-    python benchmarks/auto_quality.py [--seconds 10] [--rival-seconds 60] [--wired 20] [--small 10] [--only 'NAME;...']
+    python benchmarks/auto_quality.py [--seconds 10] [--rival-seconds 60] [--wired 20] [--small 10] [--only 'NAME;...'] [--members]
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 from machine import options
 
-from hsdag.methods.incumbent import Status
+from hsdag.ir.graph.build import graph_of
+from hsdag.methods.incumbent import LEAST_GAIN, Status
 from hsdag.methods.registry import make_placer
-from hsdag.models import find_workload
+from hsdag.models import build_model, find_workload
+from hsdag.models.workload import Workload
+from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
-from hsdag.sources import build_problem
+from hsdag.sources import build_problem, list_families
 
 WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
 NUM_DEVICES, UNIT, SENT_OVER_RUN = 4, 1e10, 4.0
 BYTES = {"f16": 2, "f32": 4, "c64": 8}
 RIVALS = ("heft", "etf", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
-LEAST_GAIN, MOST_OVER_S = 1e-9, 0.5
+MOST_OVER_S = 0.5
+MODELS = ("inception_v3", "resnet50", "bert_base_uncased", "tiny_llama")
+FIRST = 2_000_000
+"""The first of the drawn problems: policies were trained on, and tried on, lower numbers."""
 
 
 def solved(
@@ -51,7 +65,11 @@ def solved(
 
 def published(name: str) -> ScheduleProblem:
     """A workload in the units of DOPPLER's published graphs, 10^10 operations."""
-    workload = find_workload(name).build(NUM_DEVICES)
+    return in_published_units(find_workload(name).build(NUM_DEVICES), name)
+
+
+def in_published_units(workload: Workload, name: str) -> ScheduleProblem:
+    """A sharded workload in these units, without its inputs."""
     graph = workload.graph
     kept = np.flatnonzero(np.array(graph.op_types) != "Parameter")
     index = np.full(graph.num_ops, -1)
@@ -113,9 +131,37 @@ def prove(seed: int, seconds: float, rival_s: float) -> bool:
     return ok
 
 
+def asked(drawn: int) -> Iterator[tuple[ScheduleProblem, Semantics]]:
+    """The problems on which members are counted, and how each runs."""
+    for problem in problems(0).values():
+        yield problem, Semantics()
+    platform = load_platform("i9-12900k-uhd770-flex170")
+    for name, how in itertools.product(MODELS, Execution):
+        yield analytic_costs(graph_of(build_model(name)), platform), Semantics(how)
+    for family, number in itertools.product(list_families(), range(drawn)):
+        yield family.problem(FIRST + number), Semantics()
+
+
+def count_members(seconds: float, drawn: int, without: str) -> None:
+    """Print for each member of auto how many answers it found, and how often it found a better plan."""
+    time.monotonic = time.process_time  # by which searches know their budgets
+    last, better = Counter[str](), Counter[str]()
+    for problem, semantics in asked(drawn):
+        found, value = solved(problem, "auto", seconds, semantics, without=without)
+        gained = [each.method for each in found.members if each.has_gained]
+        last.update(gained[-1:])
+        better.update(set(gained))
+        print(f"{problem.name}, {problem.num_ops} ops, {semantics.execution.value}: {value:.6g}, {gained}", flush=True)
+    print(f"found the answer: {dict(last.most_common())}\nfound something better: {dict(better.most_common())}")
+
+
 def main() -> int:
     rivals = ",".join(RIVALS)
-    a = options(__doc__, seconds=10.0, rival_seconds=60.0, wired=20, small=10, only="", rivals=rivals)
+    given = {"members": False, "drawn": 2, "without": ""}
+    a = options(__doc__, seconds=10.0, rival_seconds=60.0, wired=20, small=10, only="", rivals=rivals, **given)
+    if a.members:
+        count_members(a.seconds, a.drawn, a.without)
+        return 0
     chosen = {
         name: p for name, p in problems(a.wired).items() if not a.only or any(o in name for o in a.only.split(";"))
     }

@@ -30,6 +30,7 @@ import every_op_table as table
 import numpy as np
 import openvino as ov
 from machine import options
+from moved_inputs import ROUNDING, moved_inputs
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.elements import array_of
@@ -49,9 +50,8 @@ from tests.placements import by_hand
 
 PRECISIONS = ("f32", "bf16")
 LIMIT_F32, LIMIT_F16, ROUNDING_BF16, SLACK = 1e-4, 2.0**-10, 0.01, 1.5
-ROUNDING = {"f32": 2.0**-22, "bf16": 2.0**-9}
-"""By which inputs are moved, relative to themselves, to see whether an op jumps."""
 NUM_MOVED = 3
+"""Inputs that differ by a rounding, to see whether an op jumps."""
 LIMIT_S = 1500
 """After which the process of a function is given up."""
 
@@ -165,11 +165,8 @@ class Subject:
     def moved(self, precision: str) -> list[float]:
         """How far outputs of each entry move where inputs move by a rounding."""
         if precision not in self._moved:
-            rng, found = np.random.default_rng(0), [[0.0] * len(self.texts)]
-            for _ in range(NUM_MOVED):
-                noise = [ROUNDING[precision] * rng.uniform(-1, 1, each.shape) for each in self.inputs]
-                pairs = zip(self.inputs, noise, strict=True)
-                inputs = [a if a.dtype.kind != "f" else (a * (1 + by)).astype(a.dtype) for a, by in pairs]
+            found = [[0.0] * len(self.texts)]
+            for inputs in moved_inputs(self.inputs, precision, NUM_MOVED):
                 made = self.parted(whole(self.given, inputs, precision))
                 found.append([apart(*each) for each in zip(made, self.wanted[precision], strict=True)])
             self._moved[precision] = [2 * max(each) for each in zip(*found, strict=True)]

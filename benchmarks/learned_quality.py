@@ -11,13 +11,16 @@ finds in --seconds without the policy, as geometric means with 95% intervals (bo
 - auto: 3 s with the policy over 10 s without (bar: 1);
 - alone: the five learned methods after --alone CPU seconds, over annealing of as many, and the same with a learning
   rate of 0 over them (bars: ALONE), with --seeds seeds, on the workloads of DOPPLER and --drawn graphs of six families;
+- groups: HSDAG with every unit a group of its own, and with fixed groups, in which every unit joins the neighbour that
+  it shares most bytes with, over HSDAG as it is, after --alone CPU seconds (bar: both intervals above 1); on --each
+  graphs of more than 500 units of two kinds, with --seeds seeds;
 - beam: ``beam`` and ``auto`` after --seconds CPU seconds over windows alone, on --each graphs of 10,000 ops of either
   family of ``deep_quality``.
 
 Exit status 1 where a bar is missed. Several processes can share the problems: ``--part 1/2 --out 1.jsonl`` measures
 every second one, and ``--read 1.jsonl --read 2.jsonl`` judges them all.
 
-    python benchmarks/learned_quality.py [at_once auto alone beam] [--each 4] [--seconds 30] [--seeds 3]
+    python benchmarks/learned_quality.py [at_once auto alone groups beam] [--each 4] [--seconds 30] [--seeds 3]
 """
 
 from __future__ import annotations
@@ -29,23 +32,34 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from auto_quality import WORKLOADS, published, solved
 from deep_quality import chain, in_a_row, unlike
 from machine import options
+from scipy.stats import rankdata
 
 from hsdag.ir.errors import OptionError, SearchError
+from hsdag.methods.learned.hsdag.network import HsdagConfig
+from hsdag.methods.learned.hsdag.placer import GroupPolicy, HsdagPlacer
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.lists.rules import WEIGHTS, changed, shipped_rules
 from hsdag.methods.portfolio.auto import LISTS
+from hsdag.methods.registry import make_placer
+from hsdag.models.diviml import RandomWiring, random_wired
 from hsdag.models.sharded_workloads import LlamaSizes
+from hsdag.runtime.platforms.platform import load_platform
+from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.policy_file import write_policy
-from hsdag.sources import find_family
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import solve
+from hsdag.sources import find_family, workload_problem
 
 FIRST = 2_000_000
 """Problems from this number on are never trained on."""
@@ -67,7 +81,11 @@ BEAM = {
     "auto": ("auto", {}),
     "auto: windows alone": ("auto", {"without": "beam"}),
 }
-PARTS = ("at_once", "auto", "alone", "beam")
+OWN_GROUPS = {"score_bias": "-60", "score_range": "none"}
+"""Edges that are never kept."""
+GROUPED_UNITS = 500
+"""Units of a graph on which groups are judged, at least."""
+PARTS = ("at_once", "auto", "alone", "groups", "beam")
 SAMPLES, NOTHING_FOUND = 10_000, 10.0
 """Of the bootstrap; the ratio as which a search counts that found nothing, or nothing like it."""
 Row = dict[str, Any]
@@ -134,8 +152,9 @@ def alone(name: str, problem: ScheduleProblem, given: Namespace) -> Row:
     """What methods find in so many CPU seconds, by themselves and with a learning rate of 0."""
     time.monotonic = time.process_time
     off = {"learning_rate": "0", "last_learning_rate": "0"}
-    how = {"sa": ("sa", {}), "random": ("random", {}), **{method: (method, {}) for method in ALONE}}
-    how |= {f"{method}, learning rate 0": (method, off) for method in ALONE}
+    learned = [method for method in ALONE if method in given.methods.split(",")]
+    how = {"sa": ("sa", {}), "random": ("random", {}), **{method: (method, {}) for method in learned}}
+    how |= {f"{method}, learning rate 0": (method, off) for method in learned}
     found = dict[str, list[float]]()
     for column, (method, changes) in how.items():
         found[column] = [value(problem, method, given.alone, seed, **changes) for seed in range(given.seeds)]
@@ -149,12 +168,60 @@ def judge_alone(rows: list[Row]) -> bool:
     judged("random draws over annealing", of["random"] / of["sa"])
     kept = []
     for method, (most, least) in ALONE.items():
-        kept.append(judged(f"{method} over annealing", of[method] / of["sa"], most))
+        if method not in of:
+            continue
+        ratios = of[method] / of["sa"]
+        kept.append(judged(f"{method} over annealing", ratios, most))
+        print(f"  worst: {ratios.mean(axis=1).max():.3f}, {rows[int(ratios.mean(axis=1).argmax())]['name']}")
         kept.append(
             judged(
                 f"{method}, learning rate 0, over {method}", of[f"{method}, learning rate 0"] / of[method], least=least
             )
         )
+    return all(kept)
+
+
+class HeavyEdges(HsdagPlacer):
+    """HSDAG with groups that are not learned: every unit joins the neighbour that it shares most bytes with."""
+
+    def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:
+        """The policy, whose edge scores are the ranks of bytes."""
+        policy, costs = super().policy(problem, generator), problem.known_costs
+        edges, u = policy.network.groupable, problem.num_units
+        ends = np.sort(np.stack([costs.edge_src, costs.edge_dst]), axis=0)
+        size = np.bincount(ends[0] * u + ends[1], costs.edge_bytes, u * u)[edges.left * u + edges.right]
+        score = torch.tensor(rankdata(size, "dense") / max(len(size), 1), dtype=torch.float32)
+        view = policy.network.view
+        policy.network.view = lambda situation: view(situation)._replace(score_logits=score)  # type: ignore[method-assign]
+        return policy
+
+
+def grouped(each: int) -> dict[str, ScheduleProblem]:
+    """Graphs of more than ``GROUPED_UNITS`` units, by name."""
+    found = dict[str, ScheduleProblem]()
+    for k in range(each):
+        found[f"transformers {k}"] = in_a_row(unlike("transformers", GROUPED_UNITS, 1000 * k))
+        wiring = RandomWiring("ws", 32, modules=20, channels=2, seed=FIRST + k)
+        found[f"wired {k}"] = workload_problem(random_wired(wiring), load_platform("p100x4"))
+    return found
+
+
+def groups(given: Namespace) -> bool:
+    """Print what learned groups are worth to HSDAG; whether the bars are kept."""
+    time.monotonic, found = time.process_time, dict[str, list[list[float]]]()
+    for name, problem in grouped(given.each).items():
+        placers = {
+            "parsing": make_placer("hsdag", is_cheap=True),
+            "every unit by itself": make_placer("hsdag", changes=OWN_GROUPS, is_cheap=True),
+            "heavy edges": HeavyEdges(replace(HsdagConfig.default(is_cheap=True), sampled_parsing=False)),
+        }
+        for kind, placer in placers.items() if given.only in name else ():
+            searches = [SolveOptions("hsdag", budget_s=given.alone, seed=seed) for seed in range(given.seeds)]
+            values = [solve(problem, placer, search).value or np.inf for search in searches]
+            found.setdefault(kind, []).append(values)
+            print(f"{name}, {problem.num_ops} units, {kind}: {values}", flush=True)
+    learned = np.array(found.pop("parsing"))
+    kept = [judged(f"{kind}, over parsing", np.array(values) / learned, least=1.0) for kind, values in found.items()]
     return all(kept)
 
 
@@ -215,6 +282,7 @@ def main() -> int:
         each=(4, "problems of each family"),
         seconds=(30.0, "of a search of auto"),
         alone=(10.0, "CPU seconds of a search of a learned method, and of its rivals"),
+        methods=(",".join(ALONE), "learned methods that are judged alone"),
         drawn=(2, "graphs of each family on which learned methods are judged alone"),
         seeds=(3, "of weights drawn at random, and of learned methods"),
         only=("", "problems whose name contains this"),
@@ -247,6 +315,8 @@ def main() -> int:
         print(f"{row['name']:24s} {row['ops']:5d} ops  {'  '.join(figures)}")
     are_kept = not rows or judge(rows)
     are_kept &= not by_itself or judge_alone(by_itself)
+    if "groups" in given.parts:
+        are_kept &= groups(given)
     if "beam" in given.parts:
         beam(given)
     return 0 if are_kept else 1

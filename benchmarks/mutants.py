@@ -6,7 +6,7 @@ the tests that mirror the file's folder are run until one fails: the file's own,
 that failed then has to pass without the change. Survivors are listed with their line, for a person to judge: some
 change nothing. Exit status 1 when fewer than 80% are noticed.
 
-    python benchmarks/mutants.py [--count 60] [--seed 0] [--only hsdag/runtime/executor] [--jobs 2]
+    python benchmarks/mutants.py [--count 60] [--seed 0] [--only runtime/executor] [--jobs 2]
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from pathlib import Path
 
 import pytest
 from machine import ROOT, options
+
+from links import FOLDERS
 
 COMPILED = {"inner", "inlined", "bare", "kernel", "njit", "compiled"}
 BAR = 0.8
@@ -115,7 +117,7 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 def tests_of(path: Path) -> list[Path]:
     """The tests that mirror the folder of a file, or the nearest folder above it that has some."""
-    folder = ROOT / "tests" / path.relative_to(ROOT).parent
+    folder = ROOT / "tests" / "hsdag" / str(path.relative_to(ROOT).parent).removeprefix("hsdag").lstrip("/")
     while not any(folder.rglob("test_*.py")):
         folder = folder.parent
     return sorted(folder.glob("test_*.py")) if path.parent == ROOT / "hsdag" else [folder]
@@ -166,7 +168,8 @@ def noticing(mutant: Mutant, copied: Path) -> str | None:
 
 def main() -> int:
     given = options(__doc__, count=60, seed=0, only=("", "files whose path begins so"), jobs=2)
-    files = [f for f in sorted((ROOT / "hsdag").rglob("*.py")) if str(f.relative_to(ROOT)).startswith(given.only)]
+    product = sorted(file for folder in ("hsdag", *FOLDERS) for file in (ROOT / folder).rglob("*.py"))
+    files = [file for file in product if str(file.relative_to(ROOT)).startswith(given.only)]
     every = [mutant for file in files for mutant in mutants_of(file)]
     drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))
     print(f"{len(drawn)} of {len(every)} operators are changed, one at a time", flush=True)

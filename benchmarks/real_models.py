@@ -27,7 +27,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,14 @@ from unittest import mock
 import numpy as np
 import openvino as ov
 from machine import options
+from moved_inputs import moved_inputs
 from real_model_sources import FOLDER, Source, all_sources, in_process
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.submodels import SubmodelCollector
 from hsdag.runtime.executor.compiling import compile_on, compile_placed
@@ -56,7 +57,7 @@ MOST = 1.5
 """The error of a placement over that of one device."""
 FLOOR = 3e-5
 """An error that sums in another order explain, of the largest value of an output: a device that has less has this."""
-NUM_MOVED, ROUNDING = 20, {"f32": 2.0**-22, "bf16": 2.0**-9}
+NUM_MOVED = 20
 """About as many inputs as placements are tried in bf16, since the largest error of each is compared."""
 SHARES = (0.5, 0.1, 0.02)
 """Of the sets that a random placement moves to the second device, in turn."""
@@ -65,6 +66,7 @@ DRAWING = mock.patch.dict(os.environ, {"OPENVINO_HETERO_VISUALIZE": "1"})
 """Within it HETERO draws what it compiles."""
 DRAWN = re.compile(r'label="(.*?)\\n.*\\nsubgraph=(\d+)\\n')
 """An op in the drawing; Parameters are in none."""
+KEEPS_STATE = "keeps state between inferences"
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 Arrays = list[np.ndarray]
 
@@ -75,6 +77,20 @@ def error(found: Arrays, expected: Arrays) -> float:
     return np.inf if difference is None else difference
 
 
+def compiled_as_predicted(compile_it: Callable[[], Any], graph: ComputationGraph, devices: IntArray) -> Any:
+    """What HETERO compiles of a placement [N]. Raises HsdagError where it makes other submodels than predicted."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), DRAWING:
+        compiled = compile_it()
+        text = next(Path(folder).glob("hetero_subgraphs_*.dot")).read_text()
+    found = {op[1]: int(op[2]) for op in map(DRAWN.search, text.splitlines()) if op}
+    actual = np.array([found.get(name, -1) for name in graph.op_names], dtype=np.int64)
+    predicted = SubmodelCollector(graph).submodel_of(devices)
+    missing = (predicted >= 0) & (actual < 0) & (np.array(graph.op_types) != "Parameter")
+    if missing.any() or not same_members(predicted, actual):
+        raise HsdagError("HETERO makes other submodels than predicted")
+    return compiled
+
+
 class Trial:
     """One model, its inputs, and the outputs that are right."""
 
@@ -83,7 +99,7 @@ class Trial:
         self.model = load_model(self.path, source.shapes)
         self.graph, rng = graph_of(self.model), np.random.default_rng(0)
         if "ReadValue" in self.graph.op_types:
-            raise HsdagError(f"{source.name} keeps state between inferences")
+            raise HsdagError(f"{source.name} {KEEPS_STATE}")
         self.inputs: Arrays = []
         for port in self.model.inputs:
             dtype, shape = port.get_element_type().to_dtype(), tuple(port.get_shape())
@@ -135,14 +151,8 @@ class Trial:
             self.core.compile_model(self.model, name, properties)
             for name, properties in (("CPU", EXACT), (self.devices(precision)[0].openvino_name, {}))
         )
-        rng, errors = np.random.default_rng(0), list[float]()
-        for _ in range(NUM_MOVED):
-            moved = [
-                (array * (1 + ROUNDING[precision] * rng.standard_normal(array.shape))).astype(array.dtype)
-                if np.issubdtype(array.dtype, np.floating)
-                else array
-                for array in self.inputs
-            ]
+        errors = list[float]()
+        for moved in moved_inputs(self.inputs, precision, NUM_MOVED):
             right = self.outputs(exact, moved)
             errors += [error(self.outputs(device, moved), right), error(right, self.reference)]
         return max(errors)
@@ -171,13 +181,7 @@ class Trial:
         if executor == "work-conserving":
             with compile_placed(model, placement, core=self.core) as compiled:
                 return self.ratio(list(compiled(self.inputs).to_tuple()), precision)
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), DRAWING:
-            compiled = placement.compile(self.core, model)
-            text = next(Path(folder).glob("hetero_subgraphs_*.dot")).read_text()
-        found = {op[1]: int(op[2]) for op in map(DRAWN.search, text.splitlines()) if op}
-        actual = np.array([found.get(name, -1) for name in self.graph.op_names], dtype=np.int64)
-        if not same_members(SubmodelCollector(self.graph).submodel_of(devices), actual):
-            raise HsdagError("HETERO makes other submodels than predicted")
+        compiled = compiled_as_predicted(lambda: placement.compile(self.core, model), self.graph, devices)
         return self.ratio(self.outputs(compiled), precision)
 
     def divided(self, seed: int, precision: str) -> float | None:
@@ -219,6 +223,18 @@ def try_here(name: str, placements: int, divisions: int, precisions: str) -> Non
     os.write(answers, json.dumps({"ops": trial.graph.num_ops, "own": own, "rows": rows}).encode())
 
 
+def answered(function: Callable[..., None], source: Source, *arguments: str | int, limit_s: float) -> Any:
+    """What a function prints of a model as JSON, in a process of its own. Raises HsdagError where nothing comes."""
+    try:
+        done = in_process(function, source.name, *arguments, limit_s=limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise HsdagError(str(error)) from error
+    try:
+        return json.loads(done.stdout)
+    except json.JSONDecodeError as error:
+        raise HsdagError(done.stderr.strip()[-150:]) from error
+
+
 def main() -> int:
     given = options(
         __doc__,
@@ -238,14 +254,11 @@ def main() -> int:
     placed = right = tried = missed = 0
     for source in (s for s in sources if s.shipped):
         try:
-            done = in_process(
-                try_here, source.name, given.placements, given.divisions, given.precisions, limit_s=given.limit
-            )
-            found = json.loads(done.stdout)
-        except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
-            reason = str(error) if isinstance(error, subprocess.TimeoutExpired) else done.stderr.strip()[-150:]
-            print(f"{source.name:26s} not placed: {reason}", flush=True)
-            missed += "keeps state" not in reason
+            arguments = given.placements, given.divisions, given.precisions
+            found = answered(try_here, source, *arguments, limit_s=given.limit)
+        except HsdagError as error:
+            print(f"{source.name:26s} not placed: {error}", flush=True)
+            missed += KEEPS_STATE not in str(error)
             continue
         placed += 1
         own = ", ".join(f"{precision} {of:.1e}" for precision, of in found["own"].items())

@@ -27,7 +27,7 @@ BENCHMARKS = {
     "learned_quality at_once --each 1 --seconds 1 --only enas": r"at once, others +\d",
     "learned_quality alone --alone 1 --seeds 2 --only ffnn": r"hsdag over annealing +[\d.]+",
     "newcomer --budget 10": r"80 columns: \d+ s, [\d.]+ budgets",
-    "mutants --count 1 --only hsdag/features": r"\d of 1 are noticed",
+    "mutants --count 1 --only features": r"\d of 1 are noticed",
     "overlap --model tiny_inception --runs 1 --budget 10s --seconds 1": r"two copies side by side: [\d.]+",
     "paper_tables hsdag-1 --seeds 1 --budget-s 2": r"mean degree \|",
     "real_models --models light-zfnet512 --placements 1 --divisions 1": r"\d+ of \d+ placements right",

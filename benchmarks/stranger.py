@@ -88,9 +88,8 @@ class Run:
     @property
     def kinds(self) -> set[str]:
         """Classes of all that were timed, in the comparison or before the search."""
-        return {kind_of(row["name"]) for row in self.answer.get("rows", ())} | (
-            {"shards"} if LOST in self.said else set()
-        )
+        timed = {*self.answer.get("kinds", {}), *(row["name"] for row in self.answer.get("rows", ()))}
+        return {kind_of(name) for name in timed} | ({"shards"} if LOST in self.said else set())
 
     @property
     def kind(self) -> str:

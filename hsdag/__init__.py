@@ -6,9 +6,14 @@ Placement, PlaceResult, ReportResult, SimulateResult and SolveResult; errors tha
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_LINKS = (Path(__file__).with_name(name) for name in ("ir", "features", "runtime", "models"))
+if not all((link / "__init__.py").exists() for link in _LINKS):  # a checkout that was never installed
+    __path__.append(str(Path(__file__).parents[1]))
 
 if TYPE_CHECKING:
     from hsdag.api import compare, compile_model, compile_work_conserving, export, place, simulate, solve

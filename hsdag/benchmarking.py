@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from hsdag.drawing import Shown
+from hsdag.drawing import Displayable
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, SearchError, checked, chosen
 from hsdag.ir.graph.reader import input_shapes
@@ -103,7 +103,7 @@ class BenchRow(LatencyRecord):
     scenario_medians_s: tuple[float | None, ...] = ()
 
 
-class BenchResult(Shown, Record):
+class BenchResult(Displayable, Record):
     """Candidates, fastest first, and why the others did not run; ratios are over ``versus``, the first one named.
 
     With several scenarios, latencies are their weighted means. ``in_flight_failures`` says why candidates of the rows

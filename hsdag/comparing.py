@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, computed_field
 
-from hsdag.drawing import Shown
+from hsdag.drawing import Displayable
 from hsdag.ir.errors import ExecutionError, HsdagError, ModelError, OptionError, SearchError
 from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.placement.placement import Record, Words
@@ -132,7 +132,7 @@ class Pair(Record):
     ci95: tuple[float, float] | None
 
 
-class Comparison(Shown, Record):
+class Comparison(Displayable, Record):
     """A comparison as far as it came; its file, and the JSON answer of ``hsdag compare``."""
 
     format: Literal["hsdag-comparison"] = "hsdag-comparison"

@@ -1,6 +1,6 @@
-"""What figures of timelines are made of, and tables in HTML.
+"""Draw timelines and tables: bars, rows and colours of figures, tables as text and as HTML.
 
-Whatever is in a cell of a table stays text. Legend: I bars.
+Text in cells is escaped. Legend: I bars.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.timeline import Timeline, lanes
 
 COLOURS = ("#4477aa", "#ee8866", "#228833", "#ccbb44", "#aa3377", "#66ccee", "#997700", "#ee6677", "#44bb99", "#aaaa00")
-"""That colour-blind readers tell apart."""
+"""Colours of op types, distinguishable by colour-blind readers."""
 OTHER_COLOUR, LINK_COLOUR = "#bbbbbb", "#7a7a7a"
 MAX_TYPES = 10
-"""Entries of the legend; where there are more types, the last entry is all the others."""
+"""Most entries in the legend of op types; with more types, the last entry stands for all remaining ones."""
 
 BAR, LINK_ROW = 0.8, 0.5
-"""Height of a bar in its row; of a link's row beside a device's, which is 1."""
-LANES_SHOWN = 8  # transfers that may share a row
+"""Height of a bar, and of a link's row; the row of a device has height 1."""
+LANES_SHOWN = 8  # overlapping transfers drawn side by side in one row; more are drawn over them
 MAX_OUTLINED = 600
-"""Bars up to which they have an outline: most of more would be narrower than it."""
+"""Outline bars only in figures of at most this many; most bars of larger ones are narrower than an outline."""
 
 
 class Bars(NamedTuple):
-    """Stretches of time in rows, of which the first has its middle at 0."""
+    """Time intervals drawn as bars; vertical positions are in rows, and the middle of the first row is at 0."""
 
     start_s: FloatArray  # [I]
     end_s: FloatArray  # [I]
@@ -39,56 +39,56 @@ class Bars(NamedTuple):
 
 
 def op_bars(timeline: Timeline) -> Bars:
-    """A bar for each run of an op, in the row of its device."""
+    """Return a bar for each run of an op, in the row of its device."""
     middle = timeline.ops.device.astype(np.float64)
     return Bars(timeline.ops.start_s, timeline.ops.end_s, middle - BAR / 2, middle + BAR / 2)
 
 
 def link_bars(timeline: Timeline) -> Bars:
-    """A bar for each transfer, in the row of its link, whose height is shared by transfers that overlap."""
+    """Return a bar for each transfer, in the row of its link; overlapping transfers share the row's height."""
     sent = timeline.transfers
     num_devices = len(timeline.device_names)
     top, height = np.zeros(len(sent.op)), np.zeros(len(sent.op))
     for row, (src, dst) in enumerate(timeline.used_links):
-        own = np.flatnonzero((sent.src_device == src) & (sent.dst_device == dst))
-        lane = lanes(sent.start_s[own], sent.end_s[own]) % LANES_SHOWN
-        height[own] = LINK_ROW * BAR / (lane.max() + 1)
-        top[own] = num_devices - 0.5 + LINK_ROW * (row + (1 - BAR) / 2) + lane * height[own]
+        members = np.flatnonzero((sent.src_device == src) & (sent.dst_device == dst))
+        lane = lanes(sent.start_s[members], sent.end_s[members]) % LANES_SHOWN
+        height[members] = LINK_ROW * BAR / (lane.max() + 1)
+        top[members] = num_devices - 0.5 + LINK_ROW * (row + (1 - BAR) / 2) + lane * height[members]
     return Bars(sent.start_s, sent.end_s, top, top + 0.9 * height)
 
 
 def rows_of(timeline: Timeline) -> dict[str, float]:
-    """The names of devices, and of used links below them, with the middles of their rows."""
+    """Return the vertical middle of each row by name: devices first, then the links that are used."""
     names = timeline.device_names
-    found = {name: float(d) for d, name in enumerate(names)}
+    middles = {name: float(d) for d, name in enumerate(names)}
     for row, (src, dst) in enumerate(timeline.used_links):
-        found[f"{names[src]} → {names[dst]}"] = len(names) - 0.5 + LINK_ROW * (row + 0.5)
-    return found
+        middles[f"{names[src]} → {names[dst]}"] = len(names) - 0.5 + LINK_ROW * (row + 0.5)
+    return middles
 
 
 def type_colours(timeline: Timeline) -> dict[str, str]:
-    """Colour by op type, the types that take longest first; types beyond ``MAX_TYPES`` share the last colour."""
+    """Return a colour for each op type, longest total time first; types beyond ``MAX_TYPES`` share the last colour."""
     total_s: Counter[str] = Counter()
     for op, seconds in zip(timeline.ops.op.tolist(), (timeline.ops.end_s - timeline.ops.start_s).tolist(), strict=True):
         total_s[timeline.op_types[op]] += seconds
     types = sorted(total_s, key=lambda name: (-total_s[name], name))
-    own = len(types) if len(types) <= MAX_TYPES else MAX_TYPES - 1
-    return {name: COLOURS[i] if i < own else OTHER_COLOUR for i, name in enumerate(types)}
+    num_coloured = len(types) if len(types) <= MAX_TYPES else MAX_TYPES - 1
+    return {name: COLOURS[i] if i < num_coloured else OTHER_COLOUR for i, name in enumerate(types)}
 
 
 def shortened(name: str, length: int = 32) -> str:
-    """A name as a label, without its middle where it is long: names tell most at their ends."""
+    """Shorten a name to a label of at most ``length`` characters by cutting its middle, the least telling part."""
     return name if len(name) <= length else f"{name[: length // 2]}…{name[-((length - 1) // 2) :]}"
 
 
 def in_bytes(size: float) -> str:
-    """Return a size in words, in powers of a thousand."""
+    """Format a size in bytes with a unit, in powers of 1000."""
     power = min(int(np.log10(max(size, 1.0)) // 3), 4)
     return f"{size / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table as lines of text: figures are aligned to the right, the first and the last column to the left."""
+    """Format a table as lines of text, with the first and last columns left-aligned and the others right-aligned."""
     table = [columns, *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
     last = len(columns) - 1
@@ -101,7 +101,10 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:
-    """A table, its figures aligned to the right, without columns that say nothing; the row ``chosen`` is marked."""
+    """Format a table as HTML, without columns that are empty in every row.
+
+    Columns of figures are right-aligned. ``chosen`` is the index of a row to mark.
+    """
     told = [i for i in range(len(columns)) if any(row[i] not in ("", "-") for row in rows)]
     columns, rows = [columns[i] for i in told], [[row[i] for i in told] for row in rows]
     is_figure = [i > 0 and any(row[i].lstrip("+-")[:1].isdigit() for row in rows) for i in range(len(columns))]
@@ -117,20 +120,20 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: in
 def html_summary(
     sentence: str, columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None
 ) -> str:
-    """A sentence above a table, as notebooks show a result."""
+    """Format a sentence above a table as HTML, as notebooks show a result."""
     return "\n".join([f"<p>{escape(sentence)}</p>", *([html_table(columns, rows, chosen)] if rows else [])])
 
 
-class Shown(ABC):
-    """An answer that is printed, and shown in notebooks, as a few lines and perhaps a table; its JSON form has all."""
+class Displayable(ABC):
+    """A result that prints as a few sentences, and that notebooks show with a table; its JSON form is complete."""
 
     @property
     @abstractmethod
     def said(self) -> Sequence[str]:
-        """The answer in sentences."""
+        """The result in sentences."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Titles and cells of what notebooks show below."""
+        """Return column titles and rows of the table that notebooks show below the sentences."""
         return [], []
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Language models of optimum-intel over several devices: ``OVModelForCausalLM`` placed and compiled in memory.
+"""Run language models of optimum-intel on several devices: place and compile ``OVModelForCausalLM`` in memory.
 
-The model generates as before, by ``generate`` and pipelines. It forgets its placement where optimum-intel compiles it
-anew: after ``to``, ``reshape``, ``half`` or ``clear_requests`` call ``use_placement`` again.
+The model generates as before, with ``generate`` and pipelines. It loses its placement when optimum-intel compiles it
+again: after ``to``, ``reshape``, ``half`` or ``clear_requests``, call ``use_placement`` again.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from hsdag.placing.result import PlaceResult
 
 TOKENS = "128,1+128@4,1+1024@4"
-"""What a model is placed for: a prompt of 128 tokens, and one more token behind 128 and behind 1,024."""
+"""Inferences to place for by default: a prompt of 128 tokens, and one token after 128 and after 1,024 tokens."""
 
 
 def place(
     model: OVModelForCausalLM, devices: str | Sequence[str] | None = None, *, tokens: str = TOKENS, **options: Any
 ) -> PlaceResult:
-    """Find a placement of the model by measurement, and have it used; ``options`` are those of ``hsdag.place``.
+    """Find a placement of the model by measurement and use it; ``options`` are those of ``hsdag.place``.
 
-    ``tokens`` are the inferences to place for, as ``hsdag place --tokens`` takes them. Raises ModelError for a model
-    that has no network in memory, and what ``hsdag.place`` does.
+    ``tokens`` gives the inferences to place for, as ``hsdag place --tokens`` does. Raises ModelError for a model
+    without a network in memory, and whatever ``hsdag.place`` raises.
     """
     result = place_model(_network(model).clone(), devices, tokens=tokens, **options)
     use_placement(model, result.placement)
@@ -39,10 +39,11 @@ def place(
 
 
 def use_placement(model: OVModelForCausalLM, placement: Placement, core: ov.Core | None = None) -> None:
-    """Compile the model in memory as a placement says, and have it generate that way.
+    """Compile the model in memory according to a placement, and use the result to generate.
 
-    Under HETERO its ``ov_config`` holds beside the properties of the devices. Raises PlacementError where the placement
-    is for another model, DeviceError where a device is absent, and ModelError for a model without a network in memory.
+    Under HETERO the model's ``ov_config`` applies in addition to the properties of the devices. Raises PlacementError
+    if the placement is for another model, DeviceError if a device is absent, and ModelError for a model without a
+    network in memory.
     """
     network = _network(model)
     properties = dict(model.ov_config) if placement.executor == "hetero" else None
@@ -50,6 +51,7 @@ def use_placement(model: OVModelForCausalLM, placement: Placement, core: ov.Core
 
 
 def _network(model: OVModelForCausalLM) -> ov.Model:
+    """Return the model's network. Raises ModelError if there is none in memory."""
     network = model.model
     if not isinstance(network, ov.Model):
         kind = type(network).__name__

@@ -1,4 +1,4 @@
-"""JSON schemas of what commands print with ``--json`` and of the files that hsdag reads and writes; `make schemas`."""
+"""Build JSON schemas of command results (``--json``) and of files; ``make schemas`` writes those of files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "solve": ("search.solution.SolveResult",),
     "train": ("training.train.TrainResult",),
 }
-"""The models of a command's results, which are its JSON answer."""
+"""Result classes of each command, whose JSON forms are its answer; paths are relative to ``hsdag``."""
 
 FILES = {
     "placement": "ir.placement.placement.Placement",
@@ -48,18 +48,19 @@ FILES = {
     "profile": "runtime.measuring.profile.ModelProfile",
     "result": "placing.result.PlaceResult",
 }
-"""The model that reads each kind of file; the last six are those of a run folder."""
+"""Class that reads each kind of file; the last six kinds are the files of a run folder."""
 
 
 def _model(path: str) -> Any:
+    """Import a class by its path relative to ``hsdag``."""
     module, _, name = path.rpartition(".")
     return getattr(import_module(f"hsdag.{module}"), name)
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of a command's answer; keys that are not in it are forbidden.
+    """Return the JSON schema (draft 2020-12) of a command's answer; it forbids keys that it does not list.
 
-    Raises OptionError for a command that has none, with the choices.
+    Raises OptionError, with the choices, for a command without a JSON answer.
     """
     if command not in RESULTS:
         raise OptionError(f"no JSON answer is known of hsdag {command}; choose one of {', '.join(RESULTS)}")
@@ -71,7 +72,10 @@ def schema_of(command: str) -> dict[str, Any]:
 
 
 def file_schema(kind: str) -> dict[str, Any]:
-    """The JSON schema of one kind of file. A file that it takes may still contradict itself, which reading it tells."""
+    """Return the JSON schema of one kind of file.
+
+    A file that satisfies the schema may still contradict itself; reading the file checks that.
+    """
     schema = _model(FILES[kind]).model_json_schema()
     marks = [name for name in schema["properties"] if name in ("format", "version")]
     required = [*marks, *(name for name in schema.get("required", ()) if name not in marks)]
@@ -79,7 +83,7 @@ def file_schema(kind: str) -> dict[str, Any]:
 
 
 def write_schemas(folder: Path) -> None:
-    """Write ``KIND.json`` for every kind of file. Raises OutputError."""
+    """Write ``KIND.json`` for every kind of file into ``folder``. Raises OutputError."""
     from hsdag.ir.files import write_atomically
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Where problems come from: workloads on platforms, and families of random ones to train a policy on, or to test it on.
+"""Create problems: workloads on platforms, and families of random problems to train or test a policy on.
 
-A workload's problem has a graph from the models folder, a platform, and analytic costs. That of a family is a workload
-of random size on a random machine. Legend: N ops, D devices.
+The problem of a workload has a graph from ``hsdag.models``, a platform, and analytic costs. A family draws workloads of
+random size and machines. Legend: N ops, D devices.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from hsdag.runtime.simulator.simulation import simulate
 
 
 def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
-    """The problem of placing ``workload`` on ``platform``, with the labels of its ops and analytic costs."""
+    """Return the problem of placing ``workload`` on ``platform``, with the labels of its ops and analytic costs."""
     graph = workload.graph
     labels = OpLabels(graph.op_types, ("",) * graph.num_ops, workload.meta_ops, workload.roles, workload.expressions)
     return replace(analytic_costs(graph, platform), name=f"{graph.name} on {platform.name}", labels=labels)
 
 
 def build_problem(name: str, platform: str | None = None) -> ScheduleProblem:
-    """The problem of a workload by name and options, as ``parse_workload`` takes them; ``devices`` are the first ones.
+    """Return the problem of a workload, which ``name`` gives with options as ``parse_workload`` takes them.
 
-    ``platform`` is a name or the path of a .toml file, by default the workload's own. Raises ModelError for an unknown
-    workload, OptionError for options that do not fit, FileFormatError for a platform on which no placement can fit.
+    The option ``devices`` selects the first devices of the platform. ``platform`` is a name or the path of a .toml
+    file, by default the workload's own. Raises ModelError for an unknown workload, OptionError for options that do not
+    fit, and FileFormatError for a platform on which no placement can fit.
     """
-    spec, given = parse_workload(name)
-    spec.check_options(given)
+    spec, options = parse_workload(name)
+    spec.check_options(options)
     where = load_platform(platform or spec.platform)
-    if "devices" in given:
-        where = first_devices(where, int(given.pop("devices")))
-    problem = workload_problem(spec.build(where.num_devices, given), where)
+    if "devices" in options:
+        where = first_devices(where, int(options.pop("devices")))
+    problem = workload_problem(spec.build(where.num_devices, options), where)
     return problem_from_json(problem_to_json(problem), f"{name} on {where.name}")
 
 
 def first_devices(platform: Platform, num_devices: int) -> Platform:
-    """The platform with its first devices alone. Raises OptionError when it has fewer, or the number is 0."""
+    """Return the platform with only its first devices. Raises OptionError if it has fewer, or for 0."""
     if not 1 <= num_devices <= platform.num_devices:
         raise OptionError(
             f"devices must lie in 1..{platform.num_devices}, those of platform {platform.name}, "
@@ -59,11 +60,11 @@ def first_devices(platform: Platform, num_devices: int) -> Platform:
 
 
 def with_devices(platform: Platform, names: Sequence[str]) -> Platform:
-    """The platform with the devices of these names alone, which it has, in its own order."""
+    """Return the platform with only the named devices, which it must have, in its own order."""
     idx = np.flatnonzero(np.isin(platform.device_names, names))
     if (fitted := platform.calibration) is not None:
-        known = {name: figures for name, figures in fitted.devices.items() if name in names}
-        fitted = Calibration(provenance=fitted.provenance, devices=known) if known else None
+        kept = {name: figures for name, figures in fitted.devices.items() if name in names}
+        fitted = Calibration(provenance=fitted.provenance, devices=kept) if kept else None
     return replace(
         platform,
         devices=tuple(platform.devices[d] for d in idx.tolist()),
@@ -74,40 +75,42 @@ def with_devices(platform: Platform, names: Sequence[str]) -> Platform:
 
 
 MIN_OPS, MAX_OPS = 30, 400
-"""Workloads of other sizes are drawn anew."""
+"""Redraw workloads with fewer or more ops than this."""
 
 TILE, LAYER_SHARE = 840, 0.4
-"""Axes of Llama's sizes are multiples of this, which 1 to 8 divide; how often a layer is drawn, else blocks."""
+"""Axes of drawn Llama sizes are multiples of TILE, which 1 to 8 divide; probability of a layer rather than blocks."""
 
 LIMITED_SHARE, SLACK = 0.5, (1.05, 1.5)
-"""How often memory is limited, and how much more each device then has than a plan over all of them needs."""
+"""Probability of limited memory, and the range of memory relative to the peak of a plan over all devices."""
 
 ALL = "all"
+"""Name that stands for all families."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """A distribution of problems; ``draw`` takes a seed."""
+    """A distribution of problems; ``draw`` maps a seed to a problem."""
 
     name: str
     draw: Callable[[int], ScheduleProblem]
 
     def problem(self, seed: int) -> ScheduleProblem:
-        """The problem of a seed, always the same. Raises OptionError where the seed is negative."""
+        """Return the problem of a seed, always the same. Raises OptionError for a negative seed."""
         if seed < 0:
             raise OptionError(f"the seed of a problem must be 0 or more, not {seed}")
         return self.draw(seed)
 
 
 def list_families() -> tuple[Family, ...]:
-    """Every family, without compounds."""
+    """Return every single family; ``find_family`` also combines several."""
     return tuple(_FAMILIES.values())
 
 
 def find_family(names: str) -> Family:
-    """The family called so, or several, joined by commas, in turn: seed s is seed s // n of family s % n.
+    """Return the family of that name, or several families, joined by commas, that alternate.
 
-    ALL means every family. Raises OptionError naming the choices.
+    Among n families, seed s is seed s // n of family s % n. ALL stands for every family. Raises OptionError with the
+    choices.
     """
     members = []
     for name in (",".join(_FAMILIES) if names == ALL else names).split(","):
@@ -121,7 +124,10 @@ def find_family(names: str) -> Family:
 
 
 def spread_placement(problem: ScheduleProblem) -> IntArray:
-    """[N] devices in turn along the topological order, each with about as many bytes of weights and results."""
+    """Return a device for each op, [N]: consecutive stretches of the topological order, of about equal bytes.
+
+    Bytes are those of weights and results.
+    """
     order, d = problem.topological_order, problem.num_devices
     held = np.cumsum((problem.weight_bytes + problem.output_bytes)[order])
     device = np.empty(problem.num_ops, dtype=np.int64)
@@ -130,7 +136,7 @@ def spread_placement(problem: ScheduleProblem) -> IntArray:
 
 
 def _drawn(name: str, make: Callable[[np.random.Generator, int], Workload]) -> Family:
-    """A family of workloads, which ``make`` draws for a number of devices until the size fits."""
+    """Return a family of workloads; ``make`` draws one for a number of devices until its size fits."""
 
     def draw(seed: int) -> ScheduleProblem:
         rng = np.random.default_rng([seed, crc32(name.encode())])
@@ -145,7 +151,7 @@ def _drawn(name: str, make: Callable[[np.random.Generator, int], Workload]) -> F
 
 
 def _draw_memory(rng: np.random.Generator, problem: ScheduleProblem) -> FloatArray:
-    """[D] memory: without limit, or so much that no device holds all while a plan over all devices fits."""
+    """Draw memory in bytes, [D]: unlimited, or a limit that no single device can meet but a plan over all can."""
     d, n = problem.num_devices, problem.num_ops
     limited, slack = rng.random() < LIMITED_SHARE, rng.uniform(*SLACK)
     if limited:
@@ -156,7 +162,7 @@ def _draw_memory(rng: np.random.Generator, problem: ScheduleProblem) -> FloatArr
 
 
 def _seeded(name: str, rng: np.random.Generator, num_devices: int) -> Workload:
-    """The workload called ``name`` for a random seed, cut for a random number of devices."""
+    """Draw the workload called ``name`` with a random seed, for a random number of devices."""
     return find_workload(name).build(int(rng.integers(2, num_devices + 1)), {"seed": int(rng.integers(2**63))})
 
 
@@ -176,7 +182,7 @@ def _random_wired(rng: np.random.Generator, _: int) -> Workload:
 
 
 def _llama(rng: np.random.Generator, num_devices: int) -> Workload:
-    """A layer with mask and logits, or up to three blocks, cut for a random number of devices."""
+    """Draw a layer with mask and logits, or one to three blocks, for a random number of devices."""
     k = int(rng.integers(2, num_devices + 1))
     head_size, heads = int(rng.choice((32, 64, 128))), k * int(rng.integers(1, 9))
     sizes = LlamaSizes(
@@ -201,29 +207,29 @@ _FAMILIES = {
 
 MIN_DEVICES, MAX_DEVICES = 2, 8
 SPREAD = 8.0
-"""How many times as slow as another one a device or a link may be, where they are unlike."""
+"""Where devices or links differ, one may be up to this many times slower than another."""
 
 PEAK_FLOPS_PER_S, BYTES_PER_FLOP = (1e12, 2e13), (0.03, 0.15)
-"""Range of the fastest device's peak, and of its memory bandwidth over its peak: a P100 has 1.06e13 and 0.07."""
+"""Ranges of the fastest device's peak, and of memory bandwidth in bytes per peak FLOP: a P100 has 1.06e13 and 0.07."""
 
 LINK_SHARE, LINK_LATENCY_S, OP_OVERHEAD_S = (1 / 32, 1 / 2), (1e-6, 3e-5), (1e-6, 1e-5)
-"""Ranges of a link's bandwidth over the memory's, of a link's latency, and of what an op takes beside its roofline."""
+"""Ranges of link bandwidth relative to memory bandwidth, of link latency, and of an op's time beyond its roofline."""
 
 BETWEEN_GROUPS = (2.0, 8.0)
-"""Range of how many times as slow links are between two groups of devices than inside."""
+"""Range of how many times slower links between two groups of devices are than links within a group."""
 
 AMPLE_BYTES = 1e15
-"""Memory of a drawn device, more than any model takes: limits follow from what is to be placed."""
+"""Memory of a drawn device in bytes, more than any model takes; limits are derived from what is to be placed."""
 
 _EFFICIENCY = dict.fromkeys(OP_CLASSES, 0.5) | {OpClass.CONVOLUTION: 0.6, OpClass.PRODUCT: 0.7}
 
 
 def draw_platform(rng: np.random.Generator) -> Platform:
-    """A machine of 2 to 8 devices, all alike or up to SPREAD times apart.
+    """Draw a machine of 2 to 8 devices, all alike or differing in speed by up to SPREAD.
 
-    Arithmetic and memory of a device that is unlike the others are slower by factors of their own. Links are all alike,
-    or alike in two groups of devices with slower links between, or unlike; they are the same in both directions.
-    Efficiencies are those that platform p100x4 assumes.
+    The arithmetic and the memory of a device that differs are slowed by independent factors. Links are all alike, alike
+    within two groups and slower between them, or all different; they are symmetric. Efficiencies are those of platform
+    p100x4.
     """
     d = int(rng.integers(MIN_DEVICES, MAX_DEVICES + 1))
     peak, overhead_s = _log_uniform(rng, PEAK_FLOPS_PER_S), _log_uniform(rng, OP_OVERHEAD_S)
@@ -257,7 +263,7 @@ def draw_platform(rng: np.random.Generator) -> Platform:
 
 
 def _slower_links(rng: np.random.Generator, d: int) -> FloatArray:
-    """[D, D] how many times as slow as the fastest possible each link is."""
+    """Draw how many times slower than the fastest possible link each link is, [D, D]."""
     if (kind := str(rng.choice(("alike", "groups", "unlike")))) == "groups":
         in_first = np.arange(d) < rng.integers(1, d)
         return np.where(in_first[:, None] == in_first, 1.0, _log_uniform(rng, BETWEEN_GROUPS))
@@ -266,4 +272,5 @@ def _slower_links(rng: np.random.Generator, d: int) -> FloatArray:
 
 
 def _log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
+    """Draw a number between two positive bounds, log-uniformly."""
     return float(np.exp(rng.uniform(*np.log(bounds))))

@@ -14,19 +14,24 @@ import networkx as nx
 import pytest
 
 import hsdag
+from links import FOLDERS
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("ir", "features", "runtime", "models")
 PACKAGE = ROOT / "hsdag"
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+OWN = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in FOLDERS)
+"""Files by their real paths: a link in hsdag/ may be missing, or lead to another checkout."""
 
 
 def part_of(path: Path) -> str:
-    """The folder of hsdag/, or the file, that a file lies in, or is."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    """Return the folder at the top that a file lies in."""
+    return path.relative_to(ROOT).parts[0]
 
 
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if part_of(path) in PARTS)
-OWN = sorted(path for path in PACKAGE.rglob("*.py") if part_of(path) not in PARTS)
+def module_of(path: Path) -> str:
+    """Return the name that a file is imported by."""
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return name if part_of(path) == "hsdag" else f"hsdag.{name}"
 
 
 @cache
@@ -43,6 +48,12 @@ def imported_modules(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module)
     return frozenset(found)
+
+
+def test_files_of_every_folder_are_read() -> None:
+    assert {part_of(path) for path in SOURCES} == set(FOLDERS)
+    assert len(SOURCES) > 90
+    assert len(OWN) > 90
 
 
 def test_imports_point_one_way() -> None:
@@ -81,7 +92,7 @@ LAYERS = {
 def own_imports(path: Path) -> set[str]:
     """The modules of hsdag/ that a file imports, without the package's name."""
     names = {name.removeprefix("hsdag.") for name in imported_modules(path) if name.startswith("hsdag.")}
-    return {name for name in names if name.split(".")[0] not in PARTS}
+    return {name for name in names if name.split(".")[0] not in FOLDERS}
 
 
 def test_imports_inside_the_tool_point_one_way() -> None:
@@ -95,9 +106,7 @@ def test_imports_inside_the_tool_point_one_way() -> None:
             assert not any(name.startswith("methods.learned") for name in own_imports(path)), path
 
 
-MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in (*SOURCES, *OWN)
-}
+MODULES = {module_of(path): path for path in (*SOURCES, *OWN)}
 """Every module of the product by the name that it is imported by."""
 
 
@@ -220,6 +229,16 @@ def test_help_of_the_package_is_a_few_pages_with_all_functions() -> None:
     assert len(text.splitlines()) < 350
     assert all(f"\n    {name}(" in text for name in dir(hsdag) if name not in ("__version__", "doctor"))
     assert all(name in str(hsdag.__doc__) for name in hsdag.__all__ if name[0].isupper())
+
+
+def test_help_of_a_result_is_a_page_with_all_that_it_has_and_nothing_of_pydantic() -> None:
+    for kind in (hsdag.PlaceResult, hsdag.Placement, hsdag.SolveResult, hsdag.SimulateResult, hsdag.BenchResult):
+        text = pydoc.plain(pydoc.render_doc(kind))
+        assert len(text.splitlines()) < 100, kind.__name__
+        assert "model_dump" not in text
+    text = pydoc.plain(pydoc.render_doc(hsdag.PlaceResult))
+    for name in ("affinity", "answer", "apply(", "compile(", "devices", "run", "save(", "setting", "table(", "versus"):
+        assert f"\n |  {name}" in text
 
 
 def decorators(node: ast.AST) -> set[str]:

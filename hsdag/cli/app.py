@@ -1,4 +1,4 @@
-"""The command line: parses, calls the library, prints. Results go to stdout, all else to stderr."""
+"""Run the command line: parse arguments, call the library, print results to stdout and all else to stderr."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from hsdag.ir.errors import SAYS_FLAGS, HsdagError
 from hsdag.ir.graph.model_guard import GUARD
 
 BY_USE = ("place", "bench", "explain", "report", "export", "doctor", "devices", "inspect", "profile", "models")
-"""The first commands of the help; the others follow by name."""
+"""Commands listed first in the help, in this order; the others follow in alphabetical order."""
 
-START = "Start here: hsdag place MODEL, on a CPU alone, too. hsdag doctor MODEL finds out what the machine can do."
+START = "Start here: hsdag place MODEL; a CPU is enough. hsdag doctor MODEL shows what the machine can do."
 
 
 class ByUse(TyperGroup):
-    """Commands in the order in which people need them."""
+    """Command group that lists its commands in the order in which people need them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, the first commands first."""
+        """Return the names of all commands, those of BY_USE first."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: (BY_USE.index(name) if name in BY_USE else len(BY_USE), name))
 
@@ -49,10 +49,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 own = {found.name: f"hsdag.cli.{found.name}" for found in iter_modules(hsdag.cli.__path__) if found.name != "app"}
-others = {each.name: each.module for each in entry_points(group="hsdag.commands")}  # of other packages
+others = {each.name: each.module for each in entry_points(group="hsdag.commands")}  # commands of other packages
 for called, path in {**others, **own}.items():
     module = import_module(path)
-    for name in getattr(module, "COMMANDS", (called,)):  # else a command, or a group, named after its file
+    for name in getattr(module, "COMMANDS", (called,)):  # without COMMANDS, one command or group named after the file
         command = getattr(module, name, None)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name.replace("_", "-"))
@@ -72,13 +72,14 @@ SHORTAGES = {
     errno.ENAMETOOLONG: "the name of a file is too long; name another one",
     errno.EROFS: "the file system is read-only; name a file on another one",
 }
-"""What a machine may lack or refuse wherever a command is, and what to do: no defects of ours."""
+"""Shortages and refusals of the machine that may happen in any command, with advice; they are not defects of hsdag."""
 
 _USAGE_ERROR = typer.BadParameter.__mro__[2]
-"""The base of typer's own complaints, which it does not export by name."""
+"""Base class of typer's usage errors, which typer does not export by name."""
 
 
 def _version(wanted: bool) -> None:
+    """Print the version and exit if it is wanted."""
     if wanted:
         typer.echo(f"hsdag {hsdag.__version__}")
         raise typer.Exit
@@ -87,19 +88,21 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-    extension: list[Path] = typer.Option([], "--extension", metavar="FILE", help="Custom operations. Repeatable."),
+    extension: list[Path] = typer.Option(
+        [], "--extension", metavar="FILE", help="An OpenVINO extension library with custom operations. Repeatable."
+    ),
 ) -> None:
-    """Libraries go to the environment, from which the measuring process takes them too."""
+    """Put extension libraries into the environment, where the measuring process finds them too."""
     if extension:
-        from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE  # only here: it loads OpenVINO
+        from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE  # imported here because it loads OpenVINO
 
-        given = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
-        libraries = [*filter(None, given), *(str(path.resolve()) for path in extension)]
+        earlier = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
+        libraries = [*filter(None, earlier), *(str(path.resolve()) for path in extension)]
         os.environ[EXTENSIONS_VARIABLE] = os.pathsep.join(libraries)
 
 
 class _Termination:
-    """SIGTERM, as supervisors send it: does what Ctrl-C does, and is remembered for the exit code."""
+    """Handler of SIGTERM, which does what Ctrl-C does and remembers it for the exit code."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -107,38 +110,38 @@ class _Termination:
 
     def _hear(self, _number: int, frame: FrameType | None) -> None:
         self.has_come = True
-        handler = signal.getsignal(signal.SIGINT)  # of the moment: while it runs, a search has one of its own
+        handler = signal.getsignal(signal.SIGINT)  # looked up now, since a running search installs its own
         if not callable(handler):
             raise KeyboardInterrupt
         handler(signal.SIGINT, frame)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 2 a user's mistake in one line, 1 a defect of ours.
+    """Run the command line and exit with code 0 if done, 2 for a user's mistake, 1 for a defect of hsdag.
 
-    After SIGTERM, which ends a command as Ctrl-C does, 143.
+    The code is 130 after Ctrl-C and 143 after SIGTERM, which ends a command like Ctrl-C.
     """
-    for stream in (sys.stdout, sys.stderr):  # a name that a console cannot show is no reason to fail
+    for stream in (sys.stdout, sys.stderr):  # do not fail on names that the console cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     termination = _Termination()
     named = sys.argv[1:] if arguments is None else arguments
-    if any(each.endswith(MODEL_SUFFIXES) and Path(each).is_file() for each in named):
-        with contextlib.suppress(OSError):  # whoever reads the model is told
-            GUARD.begin()  # the process that reads it first starts while this one loads its libraries
+    if any(argument.endswith(MODEL_SUFFIXES) and Path(argument).is_file() for argument in named):
+        with contextlib.suppress(OSError):  # reading the model will report it
+            GUARD.begin()  # start the process that tests the model file while this one loads its libraries
     code = run(arguments)
     sys.exit(TERMINATED if termination.has_come and code in (0, INTERRUPTED) else code)
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line and return the exit code."""
     said = SAYS_FLAGS.set(True)
     try:
         code = app(args=arguments, prog_name="hsdag", standalone_mode=False)
     except HsdagError as error:
         return _complain(str(error), USER_ERROR)
     except (KeyboardInterrupt, typer.Abort) as error:
-        if isinstance(error.__cause__, EOFError):  # which typer takes for the end of what a user types
+        if isinstance(error.__cause__, EOFError):  # typer takes any EOFError for the end of a user's input
             return _complain(_defect(error.__cause__), DEFECT)
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -151,7 +154,7 @@ def run(arguments: list[str] | None = None) -> int:
             return _complain(_defect(error), DEFECT)
         named = f"{error.filename}: " if error.filename else ""
         return _complain(f"{named}{SHORTAGES[error.errno]}", USER_ERROR)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
+    except Exception as error:  # noqa: BLE001 - users get one line, never a traceback
         if isinstance(error, _USAGE_ERROR) and type(error).__name__.startswith("NoArgsIsHelp"):
             typer.echo(error.format_message(), err=True)  # type: ignore[attr-defined]
             return USER_ERROR
@@ -164,12 +167,14 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _complain(message: str, code: int) -> int:
+    """Print an error message on one line of stderr; return ``code``."""
     line = " ".join(message.split())
     typer.echo(f"hsdag: {line}", err=True)
     return code
 
 
 def _defect(error: Exception) -> str:
+    """Return a message that asks to report an unexpected exception, with the function and line that raised it."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

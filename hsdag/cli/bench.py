@@ -1,4 +1,4 @@
-"""``hsdag bench``: latency and throughput, several candidates side by side."""
+"""Command ``hsdag bench``: measure latency and throughput of several candidates side by side."""
 
 from __future__ import annotations
 
@@ -25,44 +25,49 @@ if TYPE_CHECKING:
 
 def bench(
     model: Annotated[Path | None, typer.Argument(help="A model file, or a workload with --executor cuda.")] = None,
-    model_option: Path | None = typer.Option(None, "-m", metavar="MODEL", help="The same, as benchmark_app has it."),
-    placement: list[Path] = typer.Option([], "--placement", "-p", metavar="FILE", help="A placement. Repeatable."),
+    model_option: Path | None = typer.Option(None, "-m", metavar="MODEL", help="The model, as in benchmark_app."),
+    placement: list[Path] = typer.Option(
+        [], "--placement", "-p", metavar="FILE", help="A placement file to measure. Repeatable."
+    ),
     devices: list[str] = typer.Option(
         [],
         "--devices",
         "--device",
         "-d",
         metavar="DEVICES",
-        help="Devices, each measured alone: CPU,GPU.0[KEY=VALUE;...]; or a target: AUTO:CPU. Repeatable.",
+        help="Devices to measure one by one: CPU,GPU.0[KEY=VALUE;...], or a target: AUTO:CPU. Repeatable.",
     ),
     partition_cpu: PartitionCpu = None,
     executor: str | None = typer.Option(
         None,
         "--executor",
-        help="hetero, work-conserving or cuda (torch's devices). Default: that of the placements.",
+        help="What runs the placements: hetero, work-conserving or cuda (torch's devices). Default: what each names.",
     ),
     time: str | None = typer.Option(
-        None, "--time", "-t", help="Total time to measure: 20s, 2m. Default: 20s, or as long as --niter takes."
+        None, "--time", "-t", help="Total measuring time: 20s, 2m. Default: 20s, or what --niter inferences take."
     ),
-    iterations: int | None = typer.Option(None, "--niter", "-niter", help="Inferences of each candidate."),
+    iterations: int | None = typer.Option(None, "--niter", "-niter", help="Number of inferences of each candidate."),
     hint: str | None = typer.Option(
         None,
         "--hint",
         "-hint",
-        help="Performance hint: latency, throughput, cumulative_throughput or none. Default: what is measured.",
+        help="Performance hint: latency, throughput, cumulative_throughput or none. Default: the one that fits what is "
+        "being measured.",
     ),
     requests: int | None = typer.Option(
-        None, "--nireq", "-nireq", help="Requests in flight for throughput. Default: as many as the device asks for."
+        None, "--nireq", "-nireq", help="Requests in flight for throughput. Default: the device's optimal number."
     ),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,
     data_shapes: DataShape = None,
     tokens: Tokens = None,
     inputs: Inputs = None,
-    trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of a single candidate."),
+    trace: Path | None = typer.Option(
+        None, "--trace", metavar="FILE.json", help="Write a Chrome/Perfetto trace; only for a single candidate."
+    ),
     as_json: Json = False,
 ) -> None:
-    """Measure latency and throughput of candidates in common rounds. Options go by benchmark_app's names."""
+    """Measure latency and throughput of candidates in common rounds. Most options are named as in benchmark_app."""
     from hsdag.benchmarking import Tuning
     from hsdag.benchmarking import bench as run_bench
     from hsdag.ir.errors import OptionError
@@ -93,6 +98,7 @@ def bench(
 
 
 def _show(result: BenchResult) -> None:
+    """Print the tables of a measurement."""
     from hsdag.placing.result import scenario_table
 
     columns, cells = result.table()

@@ -1,4 +1,4 @@
-"""``hsdag doctor`` and ``hsdag bisect``: what is wrong on this machine or with a model, and at which op."""
+"""Commands ``hsdag doctor`` and ``hsdag bisect``: find out what is wrong on this machine or with a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = ("doctor", "bisect")
 def doctor(
     model: Annotated[
         Path | None,
-        typer.Argument(help="A model file or folder, to be examined on the devices."),
+        typer.Argument(help="A model file or folder to examine on the devices."),
     ] = None,
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
@@ -29,12 +29,14 @@ def doctor(
     data_shapes: DataShape = None,
     tokens: Tokens = None,
     cuda: bool = typer.Option(
-        False, "--cuda", help="Check the CUDA engine instead, on --devices cuda:0,... Default: all GPUs."
+        False, "--cuda", help="Check the CUDA engine instead, on --devices cuda:0,..., by default on all GPUs."
     ),
-    budget: str | None = typer.Option(None, "--budget", help="Time for all that compiles: 60s, 5m. Default: 60s."),
+    budget: str | None = typer.Option(
+        None, "--budget", help="Time limit for everything that compiles: 60s, 5m. Default: 60s."
+    ),
     as_json: Json = False,
 ) -> None:
-    """Examine the devices here, and what HETERO does with a model. Do they compute rightly, and do they overlap?"""
+    """Examine the devices and what HETERO does with a model. Checks that devices compute correctly and can overlap."""
     from hsdag.ir.errors import OptionError
 
     if cuda:
@@ -42,14 +44,14 @@ def doctor(
 
         others = [model, partition_cpu, shape, data_shapes, tokens, budget]
         names = [str(model), "--partition-cpu", "--shape", "--data-shape", "--tokens", "--budget"]
-        given = [name for name, other in zip(names, others, strict=True) if other is not None]
-        if given:
-            raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(given)}")
+        superfluous = [name for name, other in zip(names, others, strict=True) if other is not None]
+        if superfluous:
+            raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(superfluous)}")
         report = check_cuda(devices, on_step=say)
         if as_json:
             print_json(report.model_dump(mode="json"))
             return
-        rows = [[each.name, "pass" if each.passed else "FAIL", each.detail] for each in report.items]
+        rows = [[item.name, "pass" if item.passed else "FAIL", item.detail] for item in report.items]
         print_table(None, ["check", "", "detail"], rows)
         typer.echo(", ".join(f"{name} {what}" for name, what in report.machine.items()))
         typer.echo(report.sentence)
@@ -59,7 +61,7 @@ def doctor(
 
     if model is not None:
         check_model_path(model)
-    found = examine(
+    examination = examine(
         model,
         devices,
         partition_cpu,
@@ -69,33 +71,35 @@ def doctor(
         budget=budget or "60s",
         on_step=say,
     )
-    print_json(found.model_dump(mode="json")) if as_json else _show(found)
+    print_json(examination.model_dump(mode="json")) if as_json else _show(examination)
 
 
-def _show(found: Examination) -> None:
-    host = found.host
+def _show(examination: Examination) -> None:
+    """Print the findings of an examination."""
+    host = examination.host
     memory = f"{host.memory_bytes / 1e9:.1f} GB of memory, {host.usable_memory_bytes / 1e9:.1f} of it free"
-    typer.echo(f"OpenVINO {found.openvino}; {host.threads} threads of the CPU, {memory}")
-    _show_devices(found)
-    if found.absent:
-        print_table("devices that are not there", ["plugin", "why"], [[*each] for each in found.absent.items()])
-    if found.pairs:
+    typer.echo(f"OpenVINO {examination.openvino}; {host.threads} threads of the CPU, {memory}")
+    _show_devices(examination)
+    if examination.absent:
+        print_table("devices that are not there", ["plugin", "why"], [[*item] for item in examination.absent.items()])
+    if examination.pairs:
         rows = []
-        for pair in found.pairs:
+        for pair in examination.pairs:
             gains = [f"{pair.gains[kind]:.2f}" if kind in pair.gains else "-" for kind in ("compute", "memory")]
             rows.append([" and ".join(pair.names), *gains])
         print_table(None, ["pair", "compute at once", "memory at once"], rows)
-    if found.model is not None:
-        _show_model(found.model)
-    if found.genai:
-        rows = [[name, "works" if why is None else f"no: {why}"] for name, why in found.genai.items()]
+    if examination.model is not None:
+        _show_model(examination.model)
+    if examination.genai:
+        rows = [[name, "works" if why is None else f"no: {why}"] for name, why in examination.genai.items()]
         print_table(None, ["in OpenVINO GenAI", "with a placement"], rows)
-    typer.echo(str(found))
+    typer.echo(str(examination))
 
 
-def _show_devices(found: Examination) -> None:
+def _show_devices(examination: Examination) -> None:
+    """Print the table of devices."""
     rows = []
-    for device in found.devices:
+    for device in examination.devices:
         facts, precision = device.facts, device.outputs_of_a_small_network
         if facts is None:
             rows.append([device.name, "does not load", "-", "-", "-", "-"])
@@ -109,14 +113,15 @@ def _show_devices(found: Examination) -> None:
 
 
 def _show_model(report: ModelReport) -> None:
+    """Print how HETERO would divide the model."""
     typer.echo(f"{report.name}: {report.ops} ops, {report.weight_bytes / 1e6:.4g} MB of weights")
     rows = []
-    for found in report.hetero:
-        target = f"{found.target} {found.policy or ''}".strip()
-        if found.failure is not None:
+    for choice in report.hetero:
+        target = f"{choice.target} {choice.policy or ''}".strip()
+        if choice.failure is not None:
             rows.append([target, "-", "does not compile", "-"])
             continue
-        rows += [[target, each.name, str(each.ops), f"{each.weight_bytes / 1e6:.4g}"] for each in found.devices]
+        rows += [[target, each.name, str(each.ops), f"{each.weight_bytes / 1e6:.4g}"] for each in choice.devices]
     if rows:
         print_table(None, ["HETERO would make", "device", "ops", "weights MB"], rows)
 
@@ -124,12 +129,14 @@ def _show_model(report: ModelReport) -> None:
 def bisect(
     model: Model,
     devices: Annotated[
-        str, typer.Option("--devices", "-d", help="The two devices: CPU,GPU.0 or A=CPU[KEY=VALUE;...],B=CPU[...].")
+        str,
+        typer.Option("--devices", "-d", help="The two devices: CPU,GPU.0, or A=CPU[KEY=VALUE;...],B=CPU[...]."),
     ],
     max_difference: Annotated[
         float | None,
         typer.Option(
-            "--max-difference", help="What is allowed, relative to a tensor's largest number. Default: as place."
+            "--max-difference",
+            help="Largest allowed difference relative to a tensor's largest value. Default: as place.",
         ),
     ] = None,
     inputs: Inputs = None,
@@ -137,7 +144,7 @@ def bisect(
     seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Find the first op of a model at which two devices part ways. It cuts the model behind one op after another."""
+    """Find the first op of a model at which two devices disagree. Cuts the model after one op at a time."""
     from hsdag.diagnosis.bisect import bisect as run_bisect
     from hsdag.ir.device import parse_devices
     from hsdag.ir.graph.reader import input_shapes
@@ -145,17 +152,18 @@ def bisect(
 
     specs = tuple(canonical(spec) for spec in parse_devices(devices))
     given = {"max_difference": max_difference, "inputs": inputs, "seed": seed}
-    found = run_bisect(model, specs, shapes=input_shapes(shape), on_step=say, **given)  # type: ignore[arg-type]
-    print_json(found.model_dump(mode="json")) if as_json else _show_bisection(found)
+    bisection = run_bisect(model, specs, shapes=input_shapes(shape), on_step=say, **given)  # type: ignore[arg-type]
+    print_json(bisection.model_dump(mode="json")) if as_json else _show_bisection(bisection)
 
 
-def _show_bisection(found: Bisection) -> None:
+def _show_bisection(bisection: Bisection) -> None:
+    """Print the ops that were compared, and the findings."""
     rows = []
-    for probe in found.probes:
+    for probe in bisection.probes:
         apart = "-" if probe.difference is None else f"{probe.difference:.3g}"
         verdict = "did not run" if probe.failure is not None else "differs" if probe.differs else "agrees"
         rows.append([probe.op, probe.op_type, apart, verdict])
     if rows:
         print_table(None, ["up to op", "type", "relative difference", ""], rows)
-    for sentence in found.sentences:
+    for sentence in bisection.sentences:
         typer.echo(sentence)

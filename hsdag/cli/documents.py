@@ -1,4 +1,4 @@
-"""``hsdag export``, ``explain``, ``report`` and ``schema``: what is made of placements, searches, and hsdag itself."""
+"""Commands ``hsdag export``, ``explain``, ``report`` and ``schema``: write and print documents about placements."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ COMMANDS = ("explain", "export", "report", "schema")
 
 def export(
     placement: Path = typer.Argument(help="A placement file of 'hsdag place', or its run folder."),
-    format_: str = typer.Option("json", "--format", "-f", help=f"One of {', '.join(export_formats())}."),
-    output: Path = typer.Option(..., "--output", "-o", help="The file to write; openvino makes a new folder."),
+    format_: str = typer.Option("json", "--format", "-f", help=f"Export format: {', '.join(export_formats())}."),
+    output: Path = typer.Option(..., "--output", "-o", help="The file to write; for openvino a new folder."),
     model: Path | None = typer.Option(
-        None, "--model", "-m", help="The placed model; formats that hold the model need it, the others check it."
+        None, "--model", "-m", help="The placed model. Formats that contain the model need it; the others check it."
     ),
     shape: Shape = None,
     as_json: Json = False,
@@ -29,8 +29,8 @@ def export(
     """Write a placement as a deployable artefact."""
     from hsdag.exports.base import written_files
 
-    if model is not None:
-        check_not_read(written_files(format_, output), model_files(model))
+    read = [placement, *(() if model is None else model_files(model))]
+    check_not_read(written_files(format_, output), read)
     result = api.export(placement, format_, output, model, shape=shape)
     for note in result.notes:
         say(note)
@@ -42,39 +42,41 @@ def export(
 
 
 def explain(
-    placement: Annotated[Path, Argument(help="A placement file of hsdag place, or its run folder.")],
+    placement: Annotated[Path, Argument(help="A placement file of 'hsdag place', or its run folder.")],
     run: Annotated[
-        Path | None, Option("--run", help="The run folder it came from. Default: the one beside the placement.")
+        Path | None, Option("--run", help="The run folder of the placement. Default: the one next to it.")
     ] = None,
     model: Annotated[
-        Path | None, Option("--model", help="The placed model: it is profiled, unless the cache has its profile.")
+        Path | None, Option("--model", help="The placed model, to be profiled unless the cache has its profile.")
     ] = None,
     shape: Shape = None,
-    top: Annotated[int, Option("--top", min=1, metavar="N", help="Rows of each table.")] = 5,
+    top: Annotated[int, Option("--top", min=1, metavar="N", help="Number of rows in each table.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Say why a placement is as it is, and what is left to gain. Also what could be changed, and what each op gains.
+    """Say why a placement is as it is, and what is left to gain. Also says what to change, and what each op gains.
 
-    Figures are simulated, by the costs that the search ended with, unless they are called measured.
+    Figures are simulated with the costs at the end of the search, unless they are called measured.
     """
     from hsdag.reporting.explaining import explain as run_explain
 
-    found = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
+    explanation = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
     if as_json:
-        print_json(found.model_dump(mode="json", by_alias=True))
+        print_json(explanation.model_dump(mode="json", by_alias=True))
     else:
-        for sentence in found.sentences:
+        for sentence in explanation.sentences:
             typer.echo(sentence)
-        for title, columns, rows in found.tables(top):
+        for title, columns, rows in explanation.tables(top):
             print_table(f"SIMULATED: {title}", columns, rows)
 
 
 def report(
-    run: Path = typer.Argument(help="A run folder of 'hsdag place', or the placement file that it lies beside."),
-    output: Path | None = typer.Option(None, "--output", "-o", help="The HTML file. Default: the run's name."),
+    run: Path = typer.Argument(help="A run folder of 'hsdag place', or the placement file next to it."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", help="The HTML file to write. Default: the run folder's name with .html."
+    ),
     as_json: Json = False,
 ) -> None:
-    """Write what a search found, and why, as one HTML file. It needs no network."""
+    """Write what a search found, and why, as one HTML file. The page needs no network."""
     from hsdag.reporting.report import report as run_report
 
     result = run_report(run, output)
@@ -86,9 +88,9 @@ def report(
 
 
 def schema(
-    command: list[str] | None = typer.Argument(None, help="A command, such as place or models list."),
+    command: list[str] | None = typer.Argument(None, help="A command, for example place or models list."),
 ) -> None:
-    """Print the JSON schema of what a command prints with --json. Without a command, list those that have one."""
+    """Print the JSON schema of a command's --json output. Without a command, list the commands that have one."""
     from hsdag.schemas import RESULTS, schema_of
 
     if command:

@@ -1,4 +1,4 @@
-"""``hsdag models``: the offline zoo, and workloads that need no model file."""
+"""Command ``hsdag models``: list and build models of the offline zoo, and workloads that need no model file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from hsdag.cli.options import Json, Platform
 from hsdag.cli.output import check_files, print_json, print_table
 
-models = typer.Typer(help="The offline zoo of models and workloads to be placed.", no_args_is_help=True,
+models = typer.Typer(help="List and build models and workloads of the offline zoo.", no_args_is_help=True,
                   rich_markup_mode=None)  # fmt: skip
 
 
@@ -18,24 +18,28 @@ def list_(as_json: Json = False) -> None:
     """List the models and workloads that can be built."""
     from hsdag.diagnosis.inspect import zoo
 
-    found = zoo()
+    contents = zoo()
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(contents.model_dump(mode="json"))
         return
-    print_table(None, ["model", "summary"], [[each.name, each.summary] for each in found.models])
+    print_table(None, ["model", "summary"], [[entry.name, entry.summary] for entry in contents.models])
     typer.echo()
-    print_table(None, ["workload", "summary"], [[each.name, each.summary] for each in found.workloads])
+    print_table(None, ["workload", "summary"], [[entry.name, entry.summary] for entry in contents.workloads])
 
 
 @models.command("build")
 def build(
-    name: str = typer.Argument(help="A name of 'hsdag models list'; workloads take options: chain[devices=4;seed=1]."),
+    name: str = typer.Argument(
+        help="A name from 'hsdag models list'; workloads take options: chain[devices=4;seed=1]."
+    ),
     output: Path = typer.Option(
-        ..., "--output", "-o", help="A model's .xml file (the .bin goes beside it), or a workload's .json file."
+        ..., "--output", "-o", help="The file to write: .xml for a model (a .bin goes beside it), .json for a workload."
     ),
     seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
     platform: Platform = None,
-    devices: int | None = typer.Option(None, "--devices", help="Of a workload: use the platform's first K devices."),
+    devices: int | None = typer.Option(
+        None, "--devices", metavar="K", help="Place a workload on the first K devices of its platform."
+    ),
     as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
@@ -62,6 +66,7 @@ def build(
 
 
 def _build_workload(name: str, output: Path, platform: str | None, as_json: bool) -> None:
+    """Write a workload's problem file and print what it holds."""
     from hsdag.diagnosis.inspect import BuiltWorkload
     from hsdag.ir.errors import OptionError
     from hsdag.runtime.problem.problem_file import write_problem

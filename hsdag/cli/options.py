@@ -1,4 +1,4 @@
-"""Options of commands, as types of their parameters; a command takes those of the API call that it makes."""
+"""Types of commands' options and arguments; a command takes the parameters of the API function that it calls."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from typer.core import TyperCommand
 
 from hsdag.ir.errors import HyperParameterError, OptionError
 
-Model: TypeAlias = Annotated[Path, Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads.")]
-ProblemFile: TypeAlias = Annotated[Path, Argument(help="A problem file: ops with times per device, edges, links.")]
-Json: TypeAlias = Annotated[bool, Option("--json", help="Print one JSON document on stdout.")]
+Model: TypeAlias = Annotated[
+    Path, Argument(help="A model file: OpenVINO IR, ONNX, or any other format that OpenVINO reads.")
+]
+ProblemFile: TypeAlias = Annotated[
+    Path, Argument(help="A problem file: ops with their time on each device, edges, and links.")
+]
+Json: TypeAlias = Annotated[bool, Option("--json", help="Print the result as one JSON document.")]
 Shape: TypeAlias = Annotated[
     str | None, Option("--shape", "-shape", help="Fix input shapes: NAME[1,3,224,224],... or 1,3,224,224.")
 ]
@@ -25,8 +29,8 @@ DataShape: TypeAlias = Annotated[
         "--data-shape",
         "-data_shape",
         metavar="[BEFORE>]TIMED[@WEIGHT]",
-        help="Shapes of typical data, for inputs that stay dynamic: NAME[1,128],...; what runs untimed before, and a "
-        "weight. Repeatable.",
+        help="Shapes of typical data for dynamic inputs: NAME[1,128],... BEFORE runs first and is not timed; WEIGHT is "
+        "how often these shapes occur. Repeatable.",
     ),
 ]
 Tokens: TypeAlias = Annotated[
@@ -34,11 +38,11 @@ Tokens: TypeAlias = Annotated[
     Option(
         "--tokens",
         metavar="NEW[+PAST][@WEIGHT],...",
-        help="The same for a language model: 128,1+1024 is 128 tokens, and one after 1024.",
+        help="Typical inferences of a language model: 128,1+1024 is 128 tokens, and one token after 1024.",
     ),
 ]
 Inputs: TypeAlias = Annotated[
-    Path | None, Option("--input", "-i", help="An .npz file with one array per input. Default: random.")
+    Path | None, Option("--input", "-i", help="An .npz file with one array per input. Default: random values.")
 ]
 Devices: TypeAlias = Annotated[
     str | None,
@@ -48,87 +52,104 @@ Devices: TypeAlias = Annotated[
         help="Devices: CPU,GPU.0[KEY=VALUE;...] or NAME=PLUGIN[KEY=VALUE;...]. Default: all.",
     ),
 ]
-PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
+PartitionCpu: TypeAlias = Annotated[
+    int | None, Option("--partition-cpu", metavar="N", help="Divide the CPU into N devices.")
+]
 Platform: TypeAlias = Annotated[
     str | None,
-    Option("--platform", help="Costs of a platform, by name or as a .toml file: analytic, nothing is measured."),
+    Option("--platform", help="Use the analytic costs of a platform, a name or a .toml file; nothing is measured."),
 ]
 Settings: TypeAlias = Annotated[
     list[str] | None,
     Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Any other option, or a hyper-parameter of the method (a wrong name lists them).",
+        help="Set any other option, or a hyper-parameter of the method; a wrong name lists them. Repeatable.",
     ),
 ]
 Trace: TypeAlias = Annotated[
-    Path | None, Option("--trace", help="Write the timeline as a trace for Perfetto: FILE.json.")
+    Path | None, Option("--trace", metavar="FILE.json", help="Write the timeline as a Chrome/Perfetto trace.")
 ]
 Workers: TypeAlias = Annotated[
     str | None,
     Option(
         "--workers",
         metavar="WORKERS",
-        help="Compute parts of the work in N processes (local:N), or on a Ray cluster (ray, or ray://HOST:PORT). "
-        "Default: in this process.",
+        help="Spread the work over N processes (local:N) or a Ray cluster (ray, or ray://HOST:PORT). "
+        "Default: this process alone.",
     ),
 ]
 
 
 def _option(kind: Any, text: str, *flags: str, **more: Any) -> Callable[[str], Any]:
+    """Return a function from a parameter's name to its type; the flag is by default the name with dashes."""
     return lambda name: Annotated[kind, Option(*(flags or [f"--{name.replace('_', '-')}"]), help=text, **more)]
 
 
 _TAKEN: dict[str, Callable[[str], Any]] = {
-    "method": _option(str, "For researchers: the search method; an unknown name lists the choices."),
-    "preset": _option(str, "For researchers: a preset of the method's hyper-parameters, such as paper for hsdag."),
+    "method": _option(str, "For researchers: search method; an unknown name lists the choices."),
+    "preset": _option(str, "For researchers: preset of the method's hyper-parameters, for example paper for hsdag."),
     "init": _option(
-        Path | None, "Begin with a policy of 'hsdag train'; for auto or the policy's own method.", metavar="POLICY"
+        Path | None,
+        "Begin with a policy from 'hsdag train', for method auto or the policy's own method.",
+        metavar="POLICY",
     ),
     "start": _option(
-        Path | None, "Start from this placement; it is replaced only by one that proves faster.", metavar="PLACEMENT"
+        Path | None, "Start from this placement, and replace it only by one that is faster.", metavar="PLACEMENT"
     ),
     "executor": _option(
         str,
         "For researchers: what runs the placed model: hetero, work-conserving or cuda; auto compares the first two.",
     ),
-    "objective": _option(str, "latency, throughput, memory, energy, or a weighted sum: latency=1,memory=0.5."),
-    "execution": _option(str, "work-conserving, or sequential like HETERO."),
-    "order": _option(
-        str | None, "priority, fifo, critical-path, depth-first or random. Default: priority where given, else fifo."
+    "objective": _option(
+        str, "What to optimise: latency, throughput, memory, energy, or a weighted sum: latency=1,memory=0.5."
     ),
-    "links": _option(str, "independent, egress or channel; blocking for throughput."),
-    "reward": _option(str | None, "For researchers: measured, simulated or hybrid (the default)."),
-    "fresh": _option(bool, "Profile again and ignore the cache."),
-    "budget": _option(str, "Time for all of it: 10s, 5m, 1h."),
-    "max_evaluations": _option(int | None, "End after N placements, those that are measured for 'hsdag place'."),
-    "candidate_limit": _option(str, "Time limit for one candidate."),
+    "execution": _option(str, "How devices run: work-conserving, or sequential like HETERO."),
+    "order": _option(
+        str | None,
+        "Which ready op runs first: priority, fifo, critical-path, depth-first or random. Default: priority if the "
+        "placement has priorities, otherwise fifo.",
+    ),
+    "links": _option(
+        str, "How transfers share links: independent, egress or channel; with the objective throughput also blocking."
+    ),
+    "reward": _option(
+        str | None, "For researchers: how plans are judged: measured, simulated or hybrid (the default)."
+    ),
+    "fresh": _option(bool, "Ignore cached profiles and measure again."),
+    "budget": _option(str, "Time limit of the whole search: 10s, 5m, 1h."),
+    "max_evaluations": _option(
+        int | None, "Stop after evaluating N placements; 'hsdag place' counts those that it measures."
+    ),
+    "candidate_limit": _option(str, "Time limit for measuring one candidate: 60s, 2m."),
     "seed": _option(int, "Seed of the search, of random inputs and of --order random."),
     "resume": _option(bool, "Continue the search in the run folder."),
-    "reference": _option(str, "What outputs are compared with: cpu or op-by-op."),
+    "reference": _option(str, "Reference that outputs are compared with: cpu or op-by-op."),
     "max_difference": _option(
-        float | None, "Limit of the answer: difference of outputs from the reference's, over their largest value."
+        float | None, "Largest allowed difference of outputs from the reference, relative to its largest value."
     ),
     "memory": _option(
         str | None,
-        "Memory for weights, state and results: GPU.0=8GB,GPU.1=512MiB. Default: what devices, or problem files, say.",
+        "Memory for weights, state and results: GPU.0=8GB,GPU.1=512MiB. Default: what the devices or the problem file "
+        "report.",
         metavar="DEVICE=SIZE,...",
     ),
     "pins": _option(
         list[str] | None,
-        "Ops whose whole name matches stay on that device. Repeatable.",
+        "Keep ops whose whole name matches on that device. Repeatable.",
         "--pin",
         metavar="REGEX=DEVICE",
     ),
     "infer_precision": _option(
         str | None,
-        "Precision that devices compute in: f32, f16 or bf16; any tries lower ones, too, and keeps those that agree.",
+        "Precision that devices compute in: f32, f16 or bf16; any also tries lower ones and keeps those whose outputs "
+        "agree.",
         "--infer-precision",
         "-infer_precision",
         metavar="PRECISION",
     ),
 }
-"""Options of API calls that no other command has."""
+"""Parameters of API functions that become options, apart from those with a type of their own above."""
 
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "place": {
@@ -165,9 +186,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "For researchers": ("changes",),
     },
 }
-"""Parameters that the help of a command shows, by group; its other options are for researchers, and work as well."""
+"""Parameters that the help of a command lists, by group; the command accepts its other options without listing them."""
 
-MORE = "The reference lists more options, for researchers: --NAME VALUE, --set NAME=VALUE, or a file of them, @FILE."
+MORE = (
+    "The reference lists more options, for researchers. Give them as --NAME VALUE, --set NAME=VALUE, or in a file "
+    "as @FILE."
+)
 
 
 _PER_DEVICE = "a property of a device: --devices 'CPU[{}=VALUE]', or several devices to compare"
@@ -191,11 +215,11 @@ BENCHMARK_APP: dict[str, str] = {
     "-report_folder": "--json > FILE",
     "-report_type": "--json",
 }
-"""Options of benchmark_app that 'hsdag bench' does not have, and what does the same."""
+"""Options of benchmark_app that 'hsdag bench' lacks, and what to use instead."""
 
 
 class Command(TyperCommand):
-    """A command whose help has groups, and which reads options from ``--set NAME=VALUE`` and from ``@FILE``."""
+    """Command with grouped help, which also reads options from ``--set NAME=VALUE`` and from files, ``@FILE``."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the parameters, group by group."""
@@ -213,7 +237,7 @@ class Command(TyperCommand):
             formatter.write_text(MORE)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse words, after those of files, and the options of this command that ``--set`` gives."""
+        """Parse words, after replacing ``@FILE`` by its words and ``--set OPTION=VALUE`` by that option."""
         flags = {
             flag.removeprefix("--").replace("-", "_"): (flag, getattr(each, "is_flag", False))
             for each in self.params
@@ -237,7 +261,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, words)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; where ``--set`` gives a name that is neither, options are listed beside hyper-parameters."""
+        """Run the command; if ``--set`` names neither an option nor a hyper-parameter, list both."""
         try:
             return super().invoke(ctx)
         except HyperParameterError as error:
@@ -245,28 +269,31 @@ class Command(TyperCommand):
 
 
 def _with_files(words: list[str]) -> list[str]:
-    """Words, those of ``@FILE`` in its place. Raises OptionError for a file that is none."""
-    from hsdag.ir.files import read_text  # only here: it loads pydantic
+    """Replace each ``@FILE`` by its words. Raises OptionError for a file that cannot be parsed."""
+    from hsdag.ir.files import read_text  # imported here because it loads pydantic
 
-    found: list[str] = []
+    expanded: list[str] = []
     for word in words:
         if not word.startswith("@"):
-            found.append(word)
+            expanded.append(word)
             continue
         lexer = shlex.shlex(read_text(Path(word[1:])), posix=True)
-        lexer.whitespace_split, lexer.escape = True, ""  # backslashes are of patterns and of Windows' paths
+        lexer.whitespace_split, lexer.escape = True, ""  # backslashes belong to patterns and Windows paths
         try:
-            found += lexer
+            expanded += lexer
         except ValueError as error:
             raise OptionError(f"{word[1:]} is no file of options: {error}") from error
-    return found
+    return expanded
 
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def takes(call: Callable[..., object]) -> Callable[[_Command], _Command]:
-    """Give a command the parameters of an API call that have a type here, with their defaults, as keywords."""
+    """Return a decorator that gives a command those parameters of an API function that have a type here.
+
+    They become keyword parameters with the defaults of the API function.
+    """
 
     def with_parameters(command: _Command) -> _Command:
         own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]
@@ -276,19 +303,19 @@ def takes(call: Callable[..., object]) -> Callable[[_Command], _Command]:
             for name, default in defaults(call).items()
             if name not in names and (kind := _type(name)) is not None
         ]
-        found = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in [*own[:1], *shared, *own[1:]]]
-        command.__signature__ = Signature(found)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in found}
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in [*own[:1], *shared, *own[1:]]]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command
 
     return with_parameters
 
 
 def defaults(call: Callable[..., object]) -> dict[str, Any]:
-    """The defaults of the parameters of an API call by name; those that it needs are left out."""
+    """Return the default values of an API function's parameters by name, without its required parameters."""
     return {each.name: each.default for each in signature(call).parameters.values() if each.default is not each.empty}
 
 
 def _type(parameter: str) -> Any:
-    """The type of a parameter of an API call; None for one that commands do not take."""
+    """Return the option type of an API function's parameter, or None for one that commands do not take."""
     return _TAKEN[parameter](parameter) if parameter in _TAKEN else globals().get(parameter.title().replace("_", ""))

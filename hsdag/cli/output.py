@@ -1,4 +1,4 @@
-"""What the commands print with, tables and JSON on stdout, logs on stderr; and the files they write, checked before."""
+"""Print tables and JSON to stdout and messages to stderr, and check beforehand that files can be written."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ if TYPE_CHECKING:
 
 
 ANSWER = " *"
-"""What the first cell of a row ends in that is the answer; such a row stands out on a terminal, too."""
+"""End of the first cell in the row of the answer; a terminal also highlights that row."""
 
 UNBROKEN = 1_000_000
-"""Columns of a line of a table, which is never cut off."""
+"""Width of tables in columns, large enough that lines are never cut off."""
 
 
 def say(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     console(is_error=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     typer.echo(as_text(document))
 
 
 def as_text(document: Mapping[str, Any]) -> str:
-    """A document as it is printed."""
+    """Format a JSON document as it is printed."""
     return json.dumps(document, indent=1, allow_nan=False)
 
 
 def console(*, is_error: bool = False) -> Console:
-    """Standard output, or stderr, as it is now.
+    """Return a console for the current standard output or stderr.
 
-    Colours are for terminals; NO_COLOR turns them off, FORCE_COLOR on, as rich reads them. Progress alone has a width.
+    Colours are for terminals; rich reads NO_COLOR, which turns them off, and FORCE_COLOR, which turns them on. Only
+    progress, on stderr of a terminal, is limited to the terminal's width.
     """
     from rich.console import Console
 
@@ -52,7 +53,7 @@ def console(*, is_error: bool = False) -> Console:
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout; figures are aligned to the right, the first column and texts to the left."""
+    """Print a table on stdout, with columns of figures aligned to the right and the others to the left."""
     from rich.table import Table
     from rich.text import Text
 
@@ -69,26 +70,26 @@ def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
 
 
 def milliseconds(seconds: float) -> str:
-    """Seconds as milliseconds with four digits."""
+    """Format seconds as milliseconds with four digits."""
     return f"{1e3 * seconds:.4g}"
 
 
 def megabytes(size_bytes: int | None) -> str:
-    """Bytes as millions of them, with two digits at least; a dash where they are not known."""
+    """Format bytes as megabytes with at least two digits, or as a dash for None."""
     if size_bytes is None:
         return "-"
     return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e7 else f"{size_bytes / 1e6:.2g}"
 
 
 def show_semantics(name: str, semantics: Semantics) -> None:
-    """The title of a simulated answer to the problem ``name``."""
+    """Print the title of a simulated answer to the problem ``name``."""
     how = semantics.named()
     typer.echo(f"SIMULATED {name}: {how['execution']}, order {how['order']}, links {how['links']}")
 
 
 def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
-    """Raise a HsdagError for a file that could not be written in the end, or that is read or written twice."""
-    from hsdag.ir.files import check_writable  # only here: it loads pydantic
+    """Raise an HsdagError for an output that cannot be written, that is also an input, or that is named twice."""
+    from hsdag.ir.files import check_writable  # imported here because it loads pydantic
 
     named = [path for path in outputs if path is not None]
     for path in named:
@@ -101,7 +102,7 @@ def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
 
 
 def check_not_read(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raise OutputError when writing one of ``outputs`` would replace what is read."""
+    """Raise OutputError if writing one of ``outputs`` would replace an input."""
     read = {path.resolve() for path in inputs}
     for path in outputs:
         if path.resolve() in read:
@@ -109,13 +110,13 @@ def check_not_read(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 
 def model_files(model: Path, inputs: Path | None = None) -> list[Path]:
-    """The files that a command reads a model from: its own, its weights, and its inputs."""
+    """Return the files that a command reads for a model: the model, its weights, and its inputs."""
     weights = [model.with_suffix(".bin")] if model.suffix == ".xml" else []
     return [model, *weights, *([inputs] if inputs is not None else [])]
 
 
 def workload_path(source: Path) -> Path | None:
-    """What files of a workload are named after: a problem file, or the workload's name; None for a model."""
+    """Return the path after which files of a workload or problem are named, or None for a model."""
     from hsdag.models.registry import names_workload
 
     if names_workload(str(source)):
@@ -124,7 +125,7 @@ def workload_path(source: Path) -> Path | None:
 
 
 def write_timeline(timeline: Timeline | None, trace: Path | None) -> None:
-    """Write the requested file."""
+    """Write the timeline as a trace if both are given."""
     if timeline is not None and trace is not None:
         from hsdag.runtime.timeline import write_trace
 

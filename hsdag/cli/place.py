@@ -1,4 +1,4 @@
-"""``hsdag place``: the main job."""
+"""Command ``hsdag place``: search for a placement of a model by measurement."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 @options.takes(api.place)
 def place(
     model: options.Model,
-    output: Path | None = typer.Option(None, "--output", "-o", help="Default: MODEL's name with .placement.json."),
-    run: Path | None = typer.Option(None, "--run", help="The run folder. Default: OUTPUT's name with .run."),
-    verbose: bool = typer.Option(False, "--verbose", "-v", help="Show every candidate, outputs, methods and memory."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", help="The placement file to write. Default: MODEL's name with .placement.json."
+    ),
+    run: Path | None = typer.Option(None, "--run", help="The run folder to write. Default: OUTPUT's name with .run."),
+    verbose: bool = typer.Option(
+        False, "--verbose", "-v", help="Also show all candidates, differences of outputs, methods and memory."
+    ),
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Find out by measurement which device should run which op. The placement is written to a file."""
+    """Find out by measurement which device should run which op. Writes the placement to a file."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.ir.errors import OutputError
     from hsdag.ir.graph.reader import check_model_path
@@ -57,13 +61,14 @@ def place(
 
 
 def _show_all(outcome: PlaceResult) -> None:
+    """Print the tables and sentences of ``--verbose``."""
     from hsdag.drawing import in_bytes
     from hsdag.placing.result import settings_table
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.driver import members_table
 
     print_table(None, *outcome.table())
-    if any(each.tried for each in outcome.settings):
+    if any(setting.tried for setting in outcome.settings):
         print_table("settings that were tried, over the best before each", *settings_table(outcome.settings))
     for name, reason in outcome.failures.items():
         typer.echo(f"{name} did not run: {reason}")

@@ -1,4 +1,4 @@
-"""``hsdag profile``: measured times of ops, launches and transfers, as a problem file."""
+"""Command ``hsdag profile``: measure the times of ops, launches and transfers, and write them as a problem file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 def profile(
     model: Model,
-    output: Path | None = typer.Option(None, "--output", "-o", help="The problem file. Default: MODEL.costs.json."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", help="The problem file to write. Default: MODEL's name with .costs.json."
+    ),
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
     platform: Platform = None,
-    top: int = typer.Option(5, "--top", min=0, metavar="N", help="How many of the heaviest ops to show."),
-    fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),
+    top: int = typer.Option(5, "--top", min=0, metavar="N", help="Show the N ops that take longest."),
+    fresh: bool = typer.Option(False, "--fresh", help="Ignore cached profiles and measure again."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,
     data_shapes: DataShape = None,
@@ -30,7 +32,7 @@ def profile(
     inputs: Inputs = None,
     as_json: Json = False,
 ) -> None:
-    """Measure every op on every device, launches and transfers."""
+    """Measure the time of every op on every device, of launches and of transfers."""
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios
@@ -69,7 +71,7 @@ def profile(
 
 
 def show_profile(result: ProfileResult, top: int) -> None:
-    """A profile as tables, with its ``top`` heaviest ops."""
+    """Print a profile as tables, with its ``top`` heaviest ops."""
     rows = [
         [
             device.name,
@@ -95,7 +97,7 @@ def show_profile(result: ProfileResult, top: int) -> None:
 
 
 def _show_pairs(result: ProfileResult) -> None:
-    """What it takes to go from one device to another, and how much longer one takes while the other is busy."""
+    """Print the links between devices, and how many times longer each device takes while another is busy."""
     names = [device.name for device in result.devices]
     pairs = list(itertools.permutations(range(len(names)), 2))
     links = ((result.links.latency_s, 1e6), (result.links.bandwidth_bytes_per_s, 1e-9))
@@ -109,7 +111,7 @@ def _show_pairs(result: ProfileResult) -> None:
 
 
 def _show_heaviest(result: ProfileResult, top: int) -> None:
-    """The ops that take longest, each group of fused ops as one, and what each device is best for."""
+    """Print the ops that take longest, with fused ops as one, and what each device is best for."""
     names = [device.name for device in result.devices]
     cells = [
         [

@@ -1,4 +1,4 @@
-"""Progress on stderr: phase, per cent, time left, best so far; and Ctrl-C, which asks a search to end."""
+"""Show progress on stderr (phase, per cent, time left, best so far), and turn Ctrl-C into a request to stop."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from hsdag.search.driver import Watcher
 
 LOG_EVERY_S = 5.0
-"""Between two lines where stderr is not a terminal."""
+"""Seconds between two lines of progress where stderr is not a terminal."""
 
-WAITING = ("compiling the search", "loading the method")  # what phases begin with that are no part of the budget
+WAITING = ("compiling the search", "loading the method")  # beginnings of phases that do not count as part of the budget
 
 LATE_S = 2.0
-"""Seconds after the planned end from which on work counts as late: what is left is not known then, and not told."""
+"""Report work as late once it takes this many seconds longer than planned; the time left is then unknown."""
 
 LEAST_COLUMNS = 60
-"""Of a terminal on which there is room for a bar beside the words."""
+"""Draw a bar beside the words on terminals of at least this width."""
 
 NUM_FIRST = 64
-"""Events among which are those of devices alone."""
+"""Look for the measurements of single devices among this many first events."""
 
 _COUNTED = re.compile(r"(\d+) of (\d+)$")
 
 
 class Estimate:
-    """How far the work is, and how long it still takes.
+    """Estimate of how much of the work is done and how long the rest takes.
 
-    The work is one search of about ``budget_s`` seconds, or several of them, unless updates are counted, which then
-    take as long as those before. Without a budget nothing is known before that. Of work that takes longer than planned
-    only that is told, until ``plan`` hears what the rest takes.
+    The work is one search of about ``budget_s`` seconds, or several in turn. Where updates are counted, each is
+    expected to take as long as the mean of those before; without a budget nothing is known until then. Once the work
+    takes longer than planned, only its lateness is reported, until ``plan`` is told how long the rest takes.
     """
 
     def __init__(self, budget_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,23 +52,23 @@ class Estimate:
         self._is_known = bool(self._each_s)
 
     def begin(self, number: int, count: int) -> None:
-        """One more search begins."""
+        """Begin search ``number``, counted from 1, of ``count`` searches."""
         self._done, self._count = number - 1, count
         self._began_s = self._clock()
 
     def wait(self, *, waits: bool) -> None:
-        """Whether what begins now is not part of the work."""
+        """Begin a phase; ``waits`` says that its time does not count as work."""
         now_s = self._clock()
         waited_s = 0.0 if self._waits_from_s is None else now_s - self._waits_from_s
         self._begin_s, self._began_s = self._begin_s + waited_s, self._began_s + waited_s
         self._waits_from_s = now_s if waits else None
 
     def plan(self, left_s: float) -> None:
-        """Take ``left_s`` seconds as what the rest of this search takes."""
+        """Set the remaining time of the present search."""
         self._each_s = self._clock() - self._began_s + left_s
 
     def update(self, done: int, count: int) -> None:
-        """So many updates are done."""
+        """Record that ``done`` of ``count`` updates are done."""
         self._done, self._count = done, count
         self._began_s = self._clock()
         self._is_known = True
@@ -76,22 +76,22 @@ class Estimate:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; none where it takes longer than was planned."""
+        """Remaining seconds, by plan; zero once the planned time is over."""
         return (self._count - self._done) * self._each_s - self._spent_s
 
     @property
     def share(self) -> float:
-        """Of the work, from 0 to 1."""
+        """Share of the work that is done, 0 to 1."""
         return (self._done + (self._spent_s / self._each_s if self._each_s else 0.0)) / max(self._count, 1)
 
     @property
     def over_s(self) -> float:
-        """Seconds that the work has taken longer than planned."""
+        """Seconds by which the work exceeds the planned time."""
         return max(self._clock() - self._began_s - (self._count - self._done) * self._each_s, 0.0)
 
     @property
     def words(self) -> str:
-        """Both, as progress has them, or how late it is; empty where nothing is known."""
+        """Share and remaining time as progress shows them, or the lateness; empty if nothing is known."""
         if not self._is_known:
             return ""
         if self.over_s > LATE_S:
@@ -104,10 +104,10 @@ class Estimate:
 
 
 class SearchProgress:
-    """Shows a search, or several, while they run. Use as a context manager.
+    """Context manager that shows the progress of one or several searches.
 
-    A phase that ends in "2 of 5" begins the second of five searches, a step that does so is an update. The first Ctrl-C
-    asks the search to end with its best so far; the second one ends the program. ``text`` says a value with its unit.
+    A phase that ends in "2 of 5" begins the second of five searches; a step that does so is an update. The first Ctrl-C
+    asks the search to end with its best so far, the second ends the program. ``text`` formats a value with its unit.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class SearchProgress:
 
     @property
     def watcher(self) -> Watcher:
-        """What to hand to the search."""
+        """Callbacks for the search."""
         from hsdag.search.driver import Watcher
 
         heard = self.on_phase, self._on_event, self._on_step
@@ -146,7 +146,7 @@ class SearchProgress:
         signal.signal(signal.SIGINT, self._handler)
 
     def note(self, text: str) -> None:
-        """Say what stays to be read, above the bar where one is drawn."""
+        """Print a message that remains, above the bar if there is one."""
         if self._is_shown:
             self._console.print(text, markup=False, highlight=False)
         else:
@@ -154,13 +154,13 @@ class SearchProgress:
 
     @property
     def line(self) -> str:
-        """All that is known, in one line; the time comes first, since a narrow terminal cuts the end off."""
+        """Progress in one line; the time comes first because narrow terminals cut off the end."""
         words = self._estimate.words
         said = ", ".join(filter(None, [self._phase, self._detail]))
         return f"{words}: {said}" if words else said
 
     def _drawn(self) -> Table:
-        """A bar and the line, drawn several times a second; where there is little room, without the bar."""
+        """Return what is drawn several times a second: a bar and the line, or just the line on narrow terminals."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -180,7 +180,7 @@ class SearchProgress:
         self.note("interrupted: ending with the best so far (Ctrl-C again to give up)")
 
     def on_phase(self, phase: str) -> None:
-        """What begins now; also before there is a watcher, which takes seconds to load."""
+        """Show a new phase. May be called before ``watcher``, which takes seconds to import."""
         self._phase, self._detail = phase, ""
         self._estimate.wait(waits=phase.startswith(WAITING))
         if (counted := _COUNTED.search(phase)) is not None:
@@ -210,7 +210,7 @@ class SearchProgress:
 
 
 def in_words(seconds: float) -> str:
-    """A time that is left: ``45 s``, ``2 min 5 s`` or ``1 h 20 min``."""
+    """Format a duration as ``45 s``, ``2 min 5 s`` or ``1 h 20 min``."""
     whole = round(max(seconds, 0.0))
     if whole < 60:
         return f"{whole} s"

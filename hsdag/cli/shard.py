@@ -1,4 +1,4 @@
-"""``hsdag shard``: regions of a model divided over devices by hand."""
+"""Command ``hsdag shard``: divide regions of a model over devices in given shares, without a search."""
 
 from __future__ import annotations
 
@@ -15,26 +15,31 @@ from hsdag.cli.output import check_files, model_files, print_json, print_table
 def shard(
     model: Model,
     output: Annotated[
-        Path, Option("--output", "-o", help="The placement to write, FILE.json, or the divided model, FILE.xml.")
+        Path,
+        Option(
+            "--output", "-o", help="The file to write: FILE.json for the placement, FILE.xml for the divided model."
+        ),
     ],
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
     shares: Annotated[
-        str | None, Option("--shares", help="The share of each device: 0.6,0.4. Default: equal ones.")
+        str | None, Option("--shares", help="Share of each device: 0.6,0.4. Default: equal shares.")
     ] = None,
     scheme: Annotated[
         list[str] | None,
         Option(
-            "--scheme", metavar="SCHEME", help="rows, hidden, heads, channels or columns. Repeatable. Default: all."
+            "--scheme",
+            metavar="SCHEME",
+            help="How ops may be divided: rows, hidden, heads, channels or columns. Repeatable. Default: all.",
         ),
     ] = None,
     problem: Annotated[
-        bool, Option("--problem", help="Profile the devices, and write the divided model as a problem for solve.")
+        bool, Option("--problem", help="Profile the devices and write the divided model as a problem file.")
     ] = False,
     shape: Shape = None,
     as_json: Json = False,
 ) -> None:
-    """Divide a model over devices as far as its ops allow. What that gains is not measured."""
+    """Divide a model over devices as far as its ops allow. The gain is not measured."""
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import input_shapes, write_ir
     from hsdag.ir.placement.divided import divided
@@ -60,8 +65,8 @@ def shard(
         print_json(result.model_dump(mode="json"))
         return
     rows = []
-    for each in result.regions:
-        shares = ", ".join(f"{name} {first}..{last}" for name, (first, last) in each.shares.items())
-        rows.append([each.scheme, str(len(each.ops)), placement.name_of(each.ops[-1]), shares])
+    for region in result.regions:
+        shares = ", ".join(f"{name} {first}..{last}" for name, (first, last) in region.shares.items())
+        rows.append([region.scheme, str(len(region.ops)), placement.name_of(region.ops[-1]), shares])
     print_table(None, ["scheme", "ops", "up to", "shares"], rows)
     typer.echo(f"wrote {' and '.join(map(str, result.files))}")

@@ -1,4 +1,4 @@
-"""``hsdag solve``, ``simulate`` and ``compare``: methods and placements on a problem, no model needed."""
+"""Commands ``hsdag solve``, ``simulate`` and ``compare``: run methods and placements on a problem, without a model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 COMMANDS = ("compare", "simulate", "solve")
 
 SCHEDULE_SHOWN = 40
-"""Ops up to which the table is the schedule; of more it is the load of each device."""
+"""Print the schedule of problems with at most this many ops, and the load of each device for larger ones."""
 
 
 @options.takes(api.simulate)
 def simulate(
     problem: options.ProblemFile,
-    placement: Path = typer.Argument(help="A placement: {op name: device name}, or a file of hsdag place or solve."),
+    placement: Path = typer.Argument(
+        help="A placement: a JSON file {op name: device name}, or a file of 'hsdag place' or 'hsdag solve'."
+    ),
     trace: options.Trace = None,
     as_json: options.Json = False,
     **given: Any,
@@ -49,12 +51,14 @@ def simulate(
 @options.takes(api.solve)
 def solve(
     problem: options.ProblemFile,
-    output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="FILE.json", help="Write the placement to this file."
+    ),
     trace: options.Trace = None,
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Search for a placement of a problem. Every figure is simulated."""
+    """Search for a placement of a problem. All figures are simulated."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
@@ -75,12 +79,13 @@ def solve(
 
 
 def _keep(output: Path, best: SolveResult) -> None:
-    """Have the best so far on disk, where there is room for it: a search that is killed can start with it."""
+    """Save the best placement so far, if there is room, so that a killed search can be started from it."""
     with suppress(OutputError):
         best.placement.save(output)
 
 
 def _show(solution: SolveResult, output: Path | None) -> None:
+    """Print the schedule, the answer and the statistics of a search."""
     from hsdag.search.driver import members_table
 
     if solution.run is not None:
@@ -100,6 +105,7 @@ def _show(solution: SolveResult, output: Path | None) -> None:
 
 
 def _show_schedule(solution: SolveResult, run: Simulation) -> None:
+    """Print the schedule of a small problem, or the load of each device."""
     import numpy as np
 
     problem = solution.problem
@@ -117,10 +123,10 @@ def _show_schedule(solution: SolveResult, run: Simulation) -> None:
 
 @options.takes(api.compare)
 def compare(
-    source: str = typer.Argument(help="A problem file, a workload such as chainmm[devices=8], or a model file."),
+    source: str = typer.Argument(help="A problem file, a workload, for example chainmm[devices=8], or a model file."),
     methods: str | None = typer.Option(None, "--methods", help="Methods, separated by commas. Default: all."),
-    seeds: int = typer.Option(5, "--seeds", help="Searches of each method, with seeds 0, 1, ..."),
-    budget: str = typer.Option("10s", "--budget", help="Time of each search: 10s, 5m, 1h."),
+    seeds: int = typer.Option(5, "--seeds", help="Number of searches with each method, with seeds 0, 1, ..."),
+    budget: str = typer.Option("10s", "--budget", help="Time limit of each search: 10s, 5m, 1h."),
     platform: options.Platform = None,
     output: Path | None = typer.Option(
         None,
@@ -128,25 +134,25 @@ def compare(
         "-o",
         help="Write the comparison after every run: FILE.json, or all runs as FILE.csv. Default: the resumed file.",
     ),
-    resume: Path | None = typer.Option(None, "--resume", help="Go on with the comparison in this file."),
+    resume: Path | None = typer.Option(None, "--resume", help="Continue the comparison in this file."),
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Compare methods on a problem. Figures are simulated; a model's costs are profiled or a platform's."""
+    """Compare methods on a problem. Figures are simulated; the costs of a model are profiled or those of a platform."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.search.options import parse_duration
 
     check_files([output], [Path(source)])
     given |= {"seeds": seeds, "budget": budget, "platform": platform}
     with SearchProgress(parse_duration(budget)) as progress:
-        found = api.compare(source, methods or (), **given, output=output, resume=resume, watcher=progress.watcher)
+        comparison = api.compare(source, methods or (), **given, output=output, resume=resume, watcher=progress.watcher)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(comparison.model_dump(mode="json"))
     else:
-        typer.echo(found.title())
-        print_table(None, *found.table())
-        for line in found.remarks():
+        typer.echo(comparison.title())
+        print_table(None, *comparison.table())
+        for line in comparison.remarks():
             typer.echo(line)
-    if not found.is_complete:
+    if not comparison.is_complete:
         written = output or resume
-        say(f"interrupted: {len(found.runs)} runs are in the table" + (f" and in {written}" if written else ""))
+        say(f"interrupted: {len(comparison.runs)} runs are in the table" + (f" and in {written}" if written else ""))

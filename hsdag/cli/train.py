@@ -1,4 +1,4 @@
-"""``hsdag train``: a policy for reuse, trained on problems of a family."""
+"""Command ``hsdag train``: train a policy for reuse on problems of a family."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hsdag.cli.output import check_files, print_json, say
 
 def train(
     family: str = typer.Argument(help="A family of problems, several joined by commas, or all."),
-    output: Path = typer.Option(..., "--output", "-o", help="The policy: FILE.safetensors."),
-    problems: int = typer.Option(200, "--problems", help="Problems to train on."),
-    updates: int = typer.Option(1500, "--updates", help="Updates of the rules."),
+    output: Path = typer.Option(..., "--output", "-o", help="The policy file to write: FILE.safetensors."),
+    problems: int = typer.Option(200, "--problems", help="Number of problems to train on."),
+    updates: int = typer.Option(1500, "--updates", help="Number of updates of the policy."),
     expert_evaluations: int = typer.Option(
-        60_000, "--expert-evaluations", help="Plans of the annealing that the policy is compared with."
+        60_000, "--expert-evaluations", help="Plans evaluated by the annealing that the policy is compared with."
     ),
-    unseen: int = typer.Option(20, "--unseen", help="Problems to try the policy on that it was not trained on."),
+    unseen: int = typer.Option(20, "--unseen", help="Number of other problems to test the policy on."),
     seed: int = typer.Option(0, "--seed", help="Seed of the problems and of the training."),
     changes: options.Settings = None,
     workers: options.Workers = None,
-    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted training."),
+    resume: bool = typer.Option(False, "--resume", help="Continue an interrupted training."),
     as_json: options.Json = False,
 ) -> None:
-    """Train the policy that searches begin with, on many problems. Every figure is simulated."""
+    """Train a policy for searches to begin with, on many problems. All figures are simulated."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.ir.errors import OptionError
     from hsdag.methods.registry import parse_changes
@@ -35,20 +35,20 @@ def train(
     if output.suffix != ".safetensors":
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output], [])
-    given = parse_changes(changes or ())
-    wanted = TrainOptions(family, problems, updates, expert_evaluations, unseen, seed, given, workers)
+    hyper_parameters = parse_changes(changes or ())
+    wanted = TrainOptions(family, problems, updates, expert_evaluations, unseen, seed, hyper_parameters, workers)
     with SearchProgress(None) as progress:
         try:
-            found = run_train(wanted, output, resume=resume, watcher=progress.watcher)
+            result = run_train(wanted, output, resume=resume, watcher=progress.watcher)
         except SearchStopped as stop:
             state = output.with_suffix(".state")
             saved = f"--resume continues it with {state}" if state.exists() else "nothing was saved"
             say(f"the training was interrupted; {saved}")
             raise typer.Exit(130) from stop
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(result.model_dump(mode="json"))
         return
-    tried = found.card["unseen"]
+    tried = result.card["unseen"]
     first, least = (
         "-" if tried[name] is None else f"{tried[name]:.3f}" for name in ("first_over_annealing", "best_of_16")
     )

@@ -1,1 +1,1 @@
-"""``hsdag doctor``: what is true on a machine, and what HETERO and reduced precision would do to a model."""
+"""Diagnose a machine and models on it: devices, numeric errors, and what HETERO and reduced precision do to a model."""

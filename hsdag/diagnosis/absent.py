@@ -1,4 +1,4 @@
-"""Devices that are not there, and why: what a GPU or an NPU needs on Linux before OpenVINO lists it."""
+"""Explain why OpenVINO lists no GPU or NPU on Linux, and what to install or permit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Need(NamedTuple):
-    """What a plugin needs: nodes of the kernel below /dev, the option that gives them to a container, packages."""
+    """Needs of a plugin: device nodes below /dev, the option that passes them to a container, driver packages."""
 
     nodes: str
     container: str
@@ -21,7 +21,7 @@ NEEDS = {
     "GPU": Need("dri/renderD*", "--device /dev/dri", "intel-opencl-icd (and libze-intel-gpu1, libze1)"),
     "NPU": Need("accel/accel*", "--device /dev/accel", "intel-driver-compiler-npu, intel-level-zero-npu and libze1"),
 }
-"""By plugin; packages by the names that Debian and Ubuntu have for them."""
+"""Requirements by plugin; packages have their names in Debian and Ubuntu."""
 
 
 def absent_devices(
@@ -29,27 +29,32 @@ def absent_devices(
     dev: Path = Path("/dev"),
     may_open: Callable[[Path], bool] = lambda node: os.access(node, os.R_OK | os.W_OK),
 ) -> dict[str, str]:
-    """Return why OpenVINO lists no GPU and no NPU, by plugin, and what to do; nothing for those of ``listed``.
+    """Return why OpenVINO lists no device of a plugin and what to do, by plugin, except for plugins in ``listed``.
 
-    Empty where the system is not Linux.
+    Empty on systems other than Linux.
+
+    Args:
+        listed: Names of the devices that OpenVINO lists.
+        dev: Folder of device nodes.
+        may_open: Function that says whether a node can be opened.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for plugin, need in NEEDS.items() if sys.platform == "linux" else ():
         if any(name.partition(".")[0] == plugin for name in listed):
             continue
         nodes = sorted(dev.glob(need.nodes))
         first = dev / need.nodes
         if not nodes:
-            found[plugin] = (
+            reasons[plugin] = (
                 f"there is no {first}: the machine has none, the kernel no driver for it, or this is a container that "
                 f"was started without {need.container}"
             )
         elif not any(map(may_open, nodes)):
             node = nodes[0]
-            found[plugin] = (
+            reasons[plugin] = (
                 f"{node} cannot be opened: add your user to its group, as a rule render (sudo usermod -aG render "
                 f"$USER), and log in again, or start the container with --group-add $(stat -c %g {node})"
             )
         else:
-            found[plugin] = f"{nodes[0]} is there, but no driver that OpenVINO uses: install {need.packages}"
-    return found
+            reasons[plugin] = f"{nodes[0]} is there, but no driver that OpenVINO uses: install {need.packages}"
+    return reasons

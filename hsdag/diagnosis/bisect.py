@@ -1,9 +1,9 @@
-"""Numeric bisection: the first op of a model at which two devices compute something else.
+"""Numeric bisection: find the first op of a model at which two devices compute different values.
 
-The model is run up to an op on both devices, and as in ``git bisect`` the next op to look at is the one that divides
-what is left best: an op at which they agree clears all that it is computed from, one at which they differ accuses it.
-Rounding that vanishes again on the way is not found by that; so what the accused op reads is looked at by itself, and
-the op is named only if it differs and all that it reads agrees, or cannot be run.
+The model is run up to one op on both devices. As in ``git bisect``, the next op is the one that best halves the
+remaining ops: an op at which the devices agree clears everything that it is computed from, and one at which they differ
+becomes the suspect. This misses rounding differences that vanish again on the way. Therefore the inputs of the suspect
+are probed, too, and the suspect is reported only if each of them agrees or cannot be run.
 
 Legend: N ops.
 """
@@ -35,14 +35,15 @@ from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, w
 from hsdag.runtime.measuring.worker import Worker
 
 LIMIT_S = 120.0
-"""How long both devices may take to run a part of the model, compiling not counted."""
+"""Seconds that both devices may take to run a part of the model, without compiling."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What two devices gave for an op, the model cut behind it: their relative difference, None where not finite.
+    """Comparison of an op's output on two devices, in the model cut after it.
 
-    ``failure`` says why an op could not be run.
+    ``difference`` is relative to the largest value, None for values that are not finite. ``failure`` says why the op
+    could not be run.
     """
 
     op: str
@@ -53,18 +54,18 @@ class Probe:
 
     @property
     def words(self) -> str:
-        """How far the two are apart."""
+        """How far the two devices are apart, in words."""
         if self.failure is not None:
             return f"not known ({self.failure})"
         return "in values that are not finite" if self.difference is None else f"by {self.difference:.2g}"
 
 
 class Bisection(Record):
-    """What was found out of a model on two devices, of which the second one is the reference.
+    """Result of a bisection; the second device is the reference.
 
-    ``whole`` is the relative difference of the model's outputs, None where their values that are not finite differ.
-    ``first`` is the op that was found, None where none was; ``alone`` is the same op by itself, on equal inputs, and
-    ``reads`` are the ops that it reads. ``probes`` are all ops that were looked at, in turn.
+    ``whole`` compares the outputs of the whole model. ``first`` is the first op that differs, None if no op does;
+    ``alone`` is the same op run by itself on equal inputs, and ``reads`` are the ops that it reads. ``probes`` are all
+    ops that were compared, in this order.
     """
 
     model: str
@@ -80,13 +81,13 @@ class Bisection(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def is_own(self) -> bool | None:
-        """Whether the op that was found differs by itself; else it shows what came before. None where not known."""
+        """Whether the op differs by itself rather than because of earlier ops; None if unknown."""
         return None if self.alone is None or self.alone.failure is not None else self.alone.differs
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The whole in plain sentences."""
+        """The result in sentences."""
         outputs = f"The outputs on {' and '.join(self.devices)} differ {self.whole.words}, and {self.tolerance:.2g} is "
         if not self.whole.differs:
             return (f"{outputs}allowed: nothing to look for.",)
@@ -106,6 +107,7 @@ class Bisection(Record):
         )
 
     def _cause(self) -> str:
+        """Return a sentence that says whether the op itself causes the difference."""
         if self.alone is None or self.alone.failure is not None:
             why = "it reads nothing that could be given to it" if self.alone is None else self.alone.failure
             return f"Whether the difference is its own is not known: {why}."
@@ -119,7 +121,7 @@ class Bisection(Record):
 
 
 class Bisector:
-    """Looks at ops of a graph through ``look``, which gives the probe of an op; each is looked at once."""
+    """Search over the ops of a graph; ``look`` compares an op on both devices and is called once per op."""
 
     def __init__(self, graph: ComputationGraph, look: Callable[[int], Probe]) -> None:
         self._graph = graph
@@ -127,13 +129,13 @@ class Bisector:
         self.probes: dict[int, Probe] = {}
         self.is_op: BoolArray = ~floating_ops(graph) & ~np.isin(graph.op_types, ("Parameter", "Result", "Assign"))
         self._order: list[int] = graph.topological_order.tolist()
-        self._before = [0] * graph.num_ops  # all ops that each is computed from, as bits
+        self._before = [0] * graph.num_ops  # ancestors of each op, as a bit set
         for v in self._order:
             for u in graph.predecessors.of(v).tolist():
                 self._before[v] |= self._before[u] | int(self.is_op[u]) << u
 
     def first(self, suspects: Sequence[int]) -> int | None:
-        """An op that differs, while all that it reads agrees or fails to run; None where no suspect differs."""
+        """Return an op that differs while each op that it reads agrees or fails to run; None if no suspect differs."""
         accused: int | None = None
         while True:
             ordered = sorted(suspects, key=self._graph.position.__getitem__)
@@ -144,13 +146,14 @@ class Bisector:
             suspects = self.reads(accused)
 
     def reads(self, v: int) -> list[int]:
-        """The ops that op v reads, ops that do not depend on data left out."""
+        """Return the ops that op v reads, without ops that do not depend on data."""
         return [u for u in dict.fromkeys(self._graph.predecessors.of(v).tolist()) if self.is_op[u]]
 
     def _bisected(self, accused: int) -> int:
-        """The last of the ops found to differ, as the next is always that with closest to half of those left before it.
+        """Bisect the ancestors of an op that differs; return the last op that was found to differ.
 
-        Left are ops that the accused is computed from, and that none which agrees is computed from.
+        Each step probes the op that best halves the remaining candidates: ancestors of the accused op that are not
+        ancestors of an op at which the devices agree.
         """
         left = self._before[accused]
         while left:
@@ -167,6 +170,7 @@ class Bisector:
         return accused
 
     def _at(self, v: int) -> Probe:
+        """Return the probe of op v, made on first use."""
         if v not in self.probes:
             self.probes[v] = self._look(v)
         return self.probes[v]
@@ -183,11 +187,14 @@ def bisect(
     command: Sequence[str] = WORKER_COMMAND,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Bisection:
-    """Find the first op of a model, a file or an ``ov.Model``, at which two devices differ by more than is allowed.
+    """Find the first op of a model at which two devices differ by more than a tolerance.
 
-    That is ``max_difference``, relative to the largest number of a tensor, by default what ``hsdag place`` allows.
-    Devices run in a process of their own. Raises OptionError for other than two devices, ModelError and DeviceError as
-    reading and loading do, and SearchError where a device does not run the whole model.
+    Devices run in a separate process. Raises OptionError unless there are two devices, ModelError and DeviceError as
+    reading and loading do, and SearchError if a device does not run the whole model.
+
+    Args:
+        source: A model file or an ``ov.Model``.
+        max_difference: Tolerance relative to a tensor's largest value; by default what ``hsdag place`` allows.
     """
     if len(devices) != 2:
         raise OptionError(f"bisect compares two devices, not {len(devices)}: --devices CPU,GPU.0")
@@ -208,10 +215,10 @@ def bisect(
             on_step(f"{'alone' if alone else 'up to'} {name}")
             request = ask(Worker.compare_outputs, pair, None if v is None else name, alone=alone)
             try:
-                found = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
+                distances = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
             except CandidateFailed as failure:
                 return Probe(name, kind, None, False, failure.reason)
-            apart = found["max_relative"]
+            apart = distances["max_relative"]
             return Probe(name, kind, apart, apart is None or apart > tolerance)
 
         names = pair[0].name, pair[1].name

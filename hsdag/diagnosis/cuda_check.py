@@ -1,4 +1,4 @@
-"""``hsdag doctor --cuda``: whether the torch engine is right here, over one model, one fault and one copy."""
+"""Check the torch engine on this machine (``hsdag doctor --cuda``) with one model, one fault and one copy."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from hsdag.runtime.torch.devices import parse_torch_devices
 
 MODEL = "tiny_inception"
 BAR = 1e-4
-"""Relative difference up to which outputs in f32 count as the same."""
+"""Largest relative difference at which two f32 outputs count as equal."""
 
 COPIED_BYTES, COPY_RUNS, COPY_S = 1 << 22, 9, 1.0
-"""Bytes of a timed copy, how often it is made at most, and seconds for that."""
+"""Bytes of a timed copy, the most copies to make, and the seconds after which to stop."""
 
 LIMIT_S = 120.0
-"""How long one request of a check may take before it counts as hanging."""
+"""Seconds that one request of a check may take before it counts as hanging."""
 
 LOGICAL = "A=cpu[threads=1],B=cpu[threads=1]"
-"""What stands in where there is no CUDA device."""
+"""Logical CPU devices to check on a machine without a CUDA device."""
 
 LATE_S = 1e-6
-"""No inference takes as little."""
+"""Limit in seconds that every inference exceeds."""
 
 Ask = Callable[..., Any]
-"""Calls a method of the engine's worker by its name."""
+"""Function that calls a method of the engine's worker by its name."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A check: what it found or why it failed."""
+    """Outcome of one check; ``detail`` says what was found, or why it failed."""
 
     name: str
     passed: bool
@@ -54,7 +54,7 @@ class Item:
 
 
 class CudaReport(Record):
-    """All checks in order; ``devices`` are the ones that they ran on, ``machine`` says what is installed here."""
+    """Outcomes of all checks; ``devices`` are those checked, ``machine`` lists versions and GPUs."""
 
     devices: tuple[str, ...]
     machine: dict[str, str]
@@ -79,15 +79,20 @@ def check_cuda(
     limit_s: float = LIMIT_S,
     command: Sequence[str] = TORCH_WORKER_COMMAND,
 ) -> CudaReport:
-    """Check the torch engine on ``devices`` as ``--devices`` takes them, by default all CUDA devices.
+    """Check the torch engine on devices given as for ``--devices``, by default on all CUDA devices.
 
-    Where there is none, two logical devices of the CPU stand in. A check that fails, crashes or hangs ends no other:
-    the engine works in a process of its own. Raises DeviceError for devices that are not here, or are not torch's.
+    Without a CUDA device, two logical devices of the CPU are checked instead. The engine runs in a separate process, so
+    a check that fails, crashes or hangs does not stop the others. Raises DeviceError for devices that are absent or not
+    torch's.
+
+    Args:
+        limit_s: Seconds that one request may take.
+        command: Command that starts the worker process.
     """
-    found = list_cuda()
-    specs = parse_torch_devices(devices if devices is not None or found else LOGICAL)
+    present = list_cuda()
+    specs = parse_torch_devices(devices if devices is not None or present else LOGICAL)
     machine = {"hsdag": __version__} | {package: version(package) for package in ("torch", "openvino")}
-    gpus = {each.name: each.full_name for each in found if each.name in {spec.plugin for spec in specs}}
+    gpus = {gpu.name: gpu.full_name for gpu in present if gpu.name in {spec.plugin for spec in specs}}
     items = []
     with (
         tempfile.TemporaryDirectory(prefix="hsdag-") as folder,
@@ -98,7 +103,7 @@ def check_cuda(
             try:
                 detail = check(lambda method, *args: client.call(Call(method, args), limit_s), specs)
             except (CandidateFailed, HsdagError, WorkerDefect) as failure:
-                client.restart()  # what the check left behind must not spoil the next one
+                client.restart()  # so that the next check starts from a clean process
                 items.append(Item(name, False, " ".join(str(failure).split())))
             else:
                 items.append(Item(name, True, detail))
@@ -107,13 +112,13 @@ def check_cuda(
 
 
 def setup_of(specs: Sequence[DeviceSpec], folder: Path) -> WorkerSetup:
-    """The model, written to a folder, on the devices."""
+    """Write the model to a folder; return the worker's setup for it and the devices."""
     ov.save_model(build_model(MODEL), folder / f"{MODEL}.xml", compress_to_fp16=False)
     return WorkerSetup(folder / f"{MODEL}.xml", tuple(specs))
 
 
 def check_model(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
-    """A model of the zoo whose ops are placed at random computes what OpenVINO's CPU device computes."""
+    """Check that a zoo model with randomly placed ops computes what OpenVINO's CPU device does."""
     names = [spec.openvino_name for spec in specs]
     num_ops = len(ask("choices", names[0]))
     drawn = np.random.default_rng(0).integers(0, len(names), num_ops).tolist()
@@ -127,7 +132,7 @@ def check_model(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
 
 
 def check_fault(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
-    """An inference that takes too long is given up and its device named, and the inferences after that are right."""
+    """Check that an inference over its time limit is abandoned and its device named, and that later ones are right."""
     for spec in specs:
         message = "nothing"
         try:
@@ -141,7 +146,7 @@ def check_fault(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
 
 
 def check_copy(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
-    """What arrives on the last device is what the first one sent."""
+    """Check that the last device receives what the first one sent."""
     source, destination = specs[0], specs[-1]
     if source == destination:
         return f"{source.name} is the only device"
@@ -156,4 +161,4 @@ CHECKS: dict[str, Callable[[Ask, Sequence[DeviceSpec]], str]] = {
     "fault": check_fault,
     "copy": check_copy,
 }
-"""By name; each returns what it found, and raises ExecutionError where it fails."""
+"""Checks by name; each returns what it found, and raises ExecutionError if it fails."""

@@ -1,4 +1,4 @@
-"""The examination of a machine, and of a model on it."""
+"""Examine a machine, and a model on it (``hsdag doctor``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hsdag.diagnosis.absent import absent_devices
 from hsdag.diagnosis.findings import Finding, Questions, Severity, of_overlap, of_precision
 from hsdag.diagnosis.genai import genai_features
 from hsdag.diagnosis.model import ModelReport, examined_model
-from hsdag.drawing import Shown
+from hsdag.drawing import Displayable
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import checked
 from hsdag.ir.graph.reader import Shapes, input_shapes, likely_sizes, load_model, model_file
@@ -32,11 +32,11 @@ from hsdag.runtime.measuring.worker import Worker
 from hsdag.search.options import command_words, parse_duration
 
 WINDOWS = 4
-"""Turns in which two devices run alone and side by side, of each kind of small model."""
+"""Number of rounds in which two devices run alone and side by side, for each kind of small model."""
 
 
 class Host(Record):
-    """The machine."""
+    """The machine's CPU threads and memory."""
 
     threads: int
     memory_bytes: float
@@ -44,7 +44,7 @@ class Host(Record):
 
 
 class Device(Record):
-    """A device, and what it said; None where it failed."""
+    """A device with its facts and the precision of a small network's outputs; either is None if the device failed."""
 
     name: str
     plugin: str
@@ -54,21 +54,21 @@ class Device(Record):
 
 
 class Pair(Record):
-    """Two devices, and what they do at the same time.
+    """Two devices, and how well they work at the same time.
 
-    ``gains`` are the work of both at once over that of one after the other, by what bounds the two small models: 2
-    where they do not disturb each other, 1 where they take turns.
+    ``gains`` is the speed of both at once over that of one after the other, for small models bound by compute and by
+    memory: 2 if they do not disturb each other, 1 if they take turns.
     """
 
     names: tuple[str, str]
     gains: dict[str, float]
 
 
-class Examination(Shown, Record):
-    """All that was found out; the gravest findings come first, and ``next`` are commands to run.
+class Examination(Displayable, Record):
+    """Result of an examination; the most severe findings come first, and ``next`` lists commands to run.
 
-    ``absent`` says of plugins whose devices OpenVINO does not list why it may be so. ``genai`` says of features of
-    OpenVINO GenAI why a placed model of the folder cannot use them here, None where it can.
+    ``absent`` says, by plugin, why OpenVINO may list no devices of it. ``genai`` says, by feature of OpenVINO GenAI,
+    why a placed model of the folder cannot use it here, None if it can.
     """
 
     openvino: str
@@ -83,12 +83,12 @@ class Examination(Shown, Record):
 
     @property
     def said(self) -> list[str]:
-        """The findings, those that are alike together, and what to run next."""
+        """The findings, with equal ones joined, and the commands to run next."""
         groups: dict[tuple[str, str], list[str]] = {}
-        for each in self.findings:
-            groups.setdefault((each.severity.value, each.text), []).append(each.about)
-        found = [f"{severity}: {', '.join(about)}: {text}" for (severity, text), about in groups.items()]
-        return [*found, *(f"next: {command}" for command in self.next)]
+        for finding in self.findings:
+            groups.setdefault((finding.severity.value, finding.text), []).append(finding.about)
+        lines = [f"{severity}: {', '.join(about)}: {text}" for (severity, text), about in groups.items()]
+        return [*lines, *(f"next: {command}" for command in self.next)]
 
 
 @checked
@@ -104,23 +104,28 @@ def examine(
     command: Sequence[str] = WORKER_COMMAND,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Examination:
-    """Find out what is true on this machine, and what HETERO would do with a model, a file or an ``ov.Model``.
+    """Examine this machine, and what HETERO would do with a model.
 
-    Plugins run in a process of their own: one that crashes, hangs or fails is a finding. What compiles ends after
-    a ``budget`` in all. A model of dynamic shapes is run on those of ``data_shape`` or ``tokens``. Raises ModelError
-    for a model that cannot be read, or does not take the shapes, DeviceError for a list of devices that is malformed.
+    Plugins run in a separate process, so one that crashes, hangs or fails becomes a finding. Raises ModelError for a
+    model that cannot be read or does not take the shapes, and DeviceError for a malformed list of devices.
+
+    Args:
+        source: A model file, an ``ov.Model``, or None to examine the devices only.
+        budget: Time limit for everything that compiles.
+        data_shape: Typical shapes with which a model of dynamic shapes is run; ``tokens`` gives them for language
+            models.
     """
     shapes = input_shapes(shape)
     scenarios = parse_scenarios(data_shape, tokens)
     budget_s = parse_duration(budget)
-    own = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
-    model = None if source is None else load_model(own, shapes, dynamic=True)
+    readable = source.clone() if isinstance(source, ov.Model) else source  # leave a caller's model unchanged
+    model = None if source is None else load_model(readable, shapes, dynamic=True)
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if model is None else model_file(source, model, stack)
         client = stack.enter_context(worker_client(WorkerSetup(path, (), shapes, scenarios=typical), command))
         questions = Questions(client, budget_s, on_step)
-        listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
+        listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # else HETERO uses the CPU alone
         named = named_devices(devices, partition_cpu, listed)
         asked = tuple(_examined_device(questions, spec) for spec in named.placed)
         both = zip(named.placed, asked, strict=True)
@@ -133,7 +138,7 @@ def examine(
     is_path = isinstance(source, str | Path)
     file = path if is_path or source is None else Path("MODEL")
     memory_bytes = float(psutil.virtual_memory().total)
-    given = shape_options(shapes, scenarios)
+    shape_words = shape_options(shapes, scenarios)
     return Examination(
         openvino=ov.get_version(),
         host=Host(threads=threads, memory_bytes=memory_bytes, usable_memory_bytes=usable_memory_bytes()),
@@ -142,21 +147,22 @@ def examine(
         pairs=pairs,
         model=report,
         genai=genai_features(Path(source), model, len(loaded)) if is_path and model is not None else {},
-        findings=tuple(sorted(questions.findings, key=lambda each: list(Severity).index(each.severity))),
-        next=next_commands(file, report, specs, partition_cpu, threads, given, likely_sizes(inputs)),
+        findings=tuple(sorted(questions.findings, key=lambda finding: list(Severity).index(finding.severity))),
+        next=next_commands(file, report, specs, partition_cpu, threads, shape_words, likely_sizes(inputs)),
     )
 
 
 def _listed(questions: Questions) -> tuple[str, ...]:
-    """What OpenVINO finds; where it crashes over that, what each plugin finds by itself."""
-    found = questions.ask("OpenVINO", "listing devices", ask(Worker.list_devices), compiles=False)
-    if found is not None:
-        return found
-    each = [(name, ask(Worker.list_devices, name)) for name in PLUGIN_LIBRARIES]
-    return sum((questions.ask(name, "listing its devices", how, compiles=False) or () for name, how in each), ())
+    """Return the devices that OpenVINO lists; if that crashes, those that each plugin lists by itself."""
+    listed = questions.ask("OpenVINO", "listing devices", ask(Worker.list_devices), compiles=False)
+    if listed is not None:
+        return listed
+    requests = [(name, ask(Worker.list_devices, name)) for name in PLUGIN_LIBRARIES]
+    return sum((questions.ask(name, "listing its devices", how, compiles=False) or () for name, how in requests), ())
 
 
 def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
+    """Load a device, run a small network on it, and collect findings."""
     facts = questions.ask(spec.name, "loading", ask(Worker.device_facts, spec), compiles=False)
     precision = None if facts is None else questions.ask(spec.name, "a small network", ask(Worker.precision, spec))
     if facts is not None and precision is not None:
@@ -165,12 +171,13 @@ def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
 
 
 def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:
+    """Run two devices side by side and collect findings."""
     about = f"{one.name} and {other.name}"
     gains: dict[str, float] = {}
     for kind in ("compute", "memory"):
         question = ask(Worker.contention, (one, other), kind)
         asked = (questions.ask(about, f"side by side, bound by {kind}", question) for _ in range(WINDOWS))
-        windows = [figures_of(each) for each in asked if each is not None]
+        windows = [figures_of(answer) for answer in asked if answer is not None]
         if windows:
             factor = factors_of(least_of(np.array(windows)), 2)
             gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])
@@ -187,10 +194,14 @@ def next_commands(
     shapes: Sequence[str],
     sizes: tuple[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Commands for devices, the most useful first.
+    """Return the commands to run next, the most useful first.
 
-    ``shapes`` are options that were given; an option and its value give other inputs ``sizes``.
-    The CPU was divided into ``parts``; where it is the only device, its ``threads`` can be.
+    Args:
+        model: The model's file.
+        parts: Number of parts that the CPU was divided into; None if it was not.
+        threads: Threads of the CPU, which can be divided if it is the only device.
+        shapes: Options that give shapes.
+        sizes: An option and its value that give sizes to inputs without any.
     """
     if not devices:
         return ()
@@ -211,17 +222,17 @@ def next_commands(
 
 
 def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
-    """Shapes and scenarios as the options that gave them."""
+    """Return shapes and scenarios as command-line options."""
     tokens = ",".join(scenario.tokens for scenario in scenarios if scenario.tokens)
     texts = [] if tokens else [scenario.text for scenario in scenarios]
-    given = {"shape": shapes, "tokens": tokens, "data_shape": texts}
-    return list(command_words(given, dict.fromkeys(given)) or ())
+    options = {"shape": shapes, "tokens": tokens, "data_shape": texts}
+    return list(command_words(options, dict.fromkeys(options)) or ())
 
 
 def _as_option(spec: DeviceSpec, *, in_f32: bool) -> str:
-    """A device as ``--devices`` takes it."""
+    """Format a device as in ``--devices``."""
     implied = ADDED_DEFAULTS.get(spec.plugin, {}).items()
     properties = dict(spec.properties.items() - implied) | ({"INFERENCE_PRECISION_HINT": "f32"} if in_f32 else {})
     listed = ";".join(f"{key}={value}" for key, value in sorted(properties.items()))
-    own = f"{spec.name}={spec.plugin}" if spec.is_added else spec.name
-    return f"{own}[{listed}]" if listed else own
+    name = f"{spec.name}={spec.plugin}" if spec.is_added else spec.name
+    return f"{name}[{listed}]" if listed else name

@@ -1,6 +1,6 @@
-"""What a user should know of a machine and a model: findings, the grave ones first.
+"""Collect findings: sentences on what a user should know about a machine or a model, by severity.
 
-Questions go to the measuring process, within a time; an answer that does not come is a finding, too.
+Questions go to the measuring process with a time limit; a missing answer becomes a finding, too.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDef
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision
 
 WRONG = 0.05
-"""A small network whose outputs differ by more than this share of the largest one is computed wrongly."""
+"""A small network is computed wrongly if its outputs differ by more than this share of the largest value."""
 
 HALF = ("f16", "bf16")
-"""Precisions in which outputs of some models are far from those in f32."""
+"""Precisions in which the outputs of some models are far from those in f32."""
 
 SHRUNK = 1e-3
-"""Outputs of two requests for the same inputs that differ by more are not computed alike."""
+"""Largest relative difference at which outputs of two requests for the same inputs count as equal."""
 
 LITTLE_GAIN = 1.2
-"""Two devices that do no more than this times the work of one device after the other do not overlap."""
+"""Two devices overlap only if together they are more than this many times as fast as one after the other."""
 
 
 class Severity(Enum):
-    """How much a finding matters, as it is printed: wrong results or none; less speed or doubt; good to know."""
+    """How much a finding matters: danger is wrong or missing results, warning less speed or doubt, note information."""
 
     DANGER = "danger"
     WARNING = "warning"
@@ -73,17 +73,17 @@ FINDINGS: dict[Severity, dict[str, str]] = {
         "off": "outputs of the model differ from the CPU's in f32 by {gap} of the largest",
     },
 }
-"""The sentences of findings by how grave they are, and by a name for each."""
+"""Sentences of findings, by severity and name."""
 
 
 def finding(kind: str, about: str, **values: Any) -> Finding:
-    """The finding of a kind, with what its sentence names."""
+    """Return the finding named ``kind``; ``values`` fill in its sentence."""
     severity = next(severity for severity, texts in FINDINGS.items() if kind in texts)
     return Finding(severity=severity, about=about, text=FINDINGS[severity][kind].format(**values))
 
 
 def of_precision(name: str, facts: DeviceFacts, found: Precision) -> Iterator[Finding]:
-    """On what a device makes of a small network."""
+    """Yield findings on how exactly a device computes a small network."""
     gaps = {"default": found.default["max_relative"], "single": found.single["max_relative"]}
     shown = {key: share(gap) for key, gap in gaps.items()}
     if any(gap is None or gap > WRONG for gap in gaps.values()):
@@ -93,34 +93,37 @@ def of_precision(name: str, facts: DeviceFacts, found: Precision) -> Iterator[Fi
 
 
 def of_overlap(pair: str, gains: Mapping[str, float]) -> Iterator[Finding]:
-    """On two devices that run at the same time; ``gains`` are by what bounds the two small models."""
+    """Yield a finding if two devices hardly overlap; ``gains`` are those of ``Pair``."""
     if gains and max(gains.values()) <= LITTLE_GAIN:
         yield finding("turns", pair, gains=" and ".join(f"{gain:.2f} times ({kind})" for kind, gain in gains.items()))
 
 
 def of_outputs(name: str, gap: float | None, precision: str | None = None) -> Finding:
-    """On the model's outputs on a device, which computes in a ``precision``, against the CPU's in f32."""
+    """Return a finding on a device's outputs of the model, which computes in ``precision``, against the CPU's in f32.
+
+    ``gap`` is their largest relative difference, None if they are not finite.
+    """
     low = f": it computes in {precision}, unless --infer-precision is f32" if precision in HALF else ""
     kind = "not finite" if gap is None else "far off" if gap > WRONG else "off"
     return finding(kind, name, gap=share(gap), low=low)
 
 
 def share(gap: float | None) -> str:
-    """A difference as it is printed."""
+    """Format a relative difference."""
     return "numbers that are not finite" if gap is None else f"{gap:.2g}"
 
 
 A = TypeVar("A")
 
 ANSWER_S = 60.0
-"""How long a device may take to answer a question that compiles nothing; it then counts as hanging."""
+"""Seconds after which a question that compiles nothing counts as hanging."""
 
 LEAST_S = 10.0
-"""What a question that compiles gets at the least, however little of the budget is left."""
+"""Seconds that a question that compiles gets even if less of the budget is left."""
 
 
 class Questions:
-    """Asks a client's process, which is started again after a device crashed or hung."""
+    """Asks questions of a worker process, which is started again after a device crashed or hung, and keeps findings."""
 
     def __init__(self, client: WorkerClient, budget_s: float, on_step: Callable[[str], None]) -> None:
         self.findings: list[Finding] = []
@@ -133,7 +136,10 @@ class Questions:
         self.findings.append(finding(kind, about, **values))
 
     def ask(self, about: str, doing: str, request: Request[A], *, compiles: bool = True) -> A | None:
-        """The answer; None where there is none. What compiles may take all that is left of the budget."""
+        """Return the answer, or None after keeping a finding if there is none.
+
+        A question that ``compiles`` may take all that is left of the budget.
+        """
         self._on_step(f"{about}: {doing}")
         limit_s = max(self._end_s - time.monotonic(), LEAST_S) if compiles else ANSWER_S
         try:

@@ -1,4 +1,4 @@
-"""Features of OpenVINO GenAI that a placed model of a folder can use; tried with OpenVINO GenAI 2026.4.1."""
+"""Say which features of OpenVINO GenAI a placed model of a folder can use; tested with OpenVINO GenAI 2026.4.1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGED_ATTENTION = "paged attention replaces attention and cache, and HETERO refu
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature of text generation, and why no placed model can use it, or what the folder has to have for it."""
+    """A feature of text generation: why no placed model can use it, and whether it needs a chat template or VLM."""
 
     obstacle: str | None = None
     is_chat: bool = False
@@ -46,24 +46,24 @@ FEATURES = {
 
 
 def genai_features(source: Path, model: ov.Model, num_devices: int) -> dict[str, str | None]:
-    """Return by feature why a placement of a folder's network over devices cannot use it here, None where it can.
+    """Return, by feature, why a placed model of the folder cannot use it on this machine; None if it can.
 
-    There are none for a file, and for a network that does not generate.
+    Empty for a file, and for a network that does not generate.
     """
     pipeline = pipeline_of(model, network_in(source).name) if source.is_dir() else ""
     general = NO_EXTENSIONS if pipeline == WHISPER else _obstacle(source, num_devices)
-    found: dict[str, str | None] = {}
+    reasons: dict[str, str | None] = {}
     for name, feature in FEATURES.items() if pipeline else ():
-        found[name] = feature.obstacle or general
-        if found[name] is None and feature.sees and pipeline != VLM:
-            found[name] = f"the folder is for {LLM}"
-        elif found[name] is None and feature.is_chat and not _has_template(source):
-            found[name] = f"there is no {TEMPLATE} in {', '.join(TEMPLATE_FILES)}"
-    return found
+        reasons[name] = feature.obstacle or general
+        if reasons[name] is None and feature.sees and pipeline != VLM:
+            reasons[name] = f"the folder is for {LLM}"
+        elif reasons[name] is None and feature.is_chat and not _has_template(source):
+            reasons[name] = f"there is no {TEMPLATE} in {', '.join(TEMPLATE_FILES)}"
+    return reasons
 
 
 def _obstacle(folder: Path, num_devices: int) -> str | None:
-    """What stands in the way of any placed model of a folder here."""
+    """Return what prevents any placed model of a folder from running in GenAI here."""
     if num_devices < 2:
         return "a placement needs two devices: --partition-cpu 2 makes two of the CPU"
     try:
@@ -75,5 +75,6 @@ def _obstacle(folder: Path, num_devices: int) -> str | None:
 
 
 def _has_template(folder: Path) -> bool:
+    """Return whether the folder has a chat template."""
     files = [folder / name for name in TEMPLATE_FILES if (folder / name).is_file()]
     return any(TEMPLATE in file.name or TEMPLATE in file.read_text(encoding="utf-8") for file in files)

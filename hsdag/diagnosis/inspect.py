@@ -1,4 +1,4 @@
-"""What is here: devices, models and workloads that can be built, and the graph of a model, in figures."""
+"""Describe what is available: devices, models and workloads to build, and the graph of a model in figures."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from hsdag.runtime.measuring.profile import ModelProfile
 
 ASK_DEVICES_UP_TO = 20_000
-"""Ops up to which devices are queried unasked: OpenVINO takes a minute for a model of 100,000."""
+"""Without ``devices``, query devices only about models of up to this many ops; OpenVINO takes a minute for 100,000."""
 
 NO_PRICE = 1e-6
-"""Of syncs, where what could be divided is wanted, whatever they take."""
+"""Price of syncs, relative to their time, for finding everything that could be divided."""
 
 
 class CpuThreads(Record):
-    """Threads of the CPU; ``max_partitions`` is 0 where it cannot be divided."""
+    """Threads of the CPU; ``max_partitions`` is 0 if it cannot be divided."""
 
     performance_threads: int
     efficiency_threads: int
@@ -51,14 +51,14 @@ class DevicesResult(Record):
 
 
 class Entry(Record):
-    """A model or a workload."""
+    """A model or workload."""
 
     name: str
     summary: str
 
 
 class ModelsResult(Record):
-    """What can be built."""
+    """The models and workloads that can be built."""
 
     models: tuple[Entry, ...]
     workloads: tuple[Entry, ...]
@@ -84,14 +84,14 @@ class BuiltWorkload(Record):
 
 
 class Size(Record):
-    """Of a coarsened graph."""
+    """Size of a coarsened graph."""
 
     nodes: int
     edges: int
 
 
 class Port(Record):
-    """An input or an output: its name, type and shape, in which ``?`` is a size that is not fixed."""
+    """An input or output; ``?`` in its shape is a size that is not fixed."""
 
     name: str
     type: str
@@ -99,14 +99,18 @@ class Port(Record):
 
     @staticmethod
     def of(port: Any) -> Port:
-        """The record of a port of an ``ov.Model``."""
+        """Return the record of a port of an ``ov.Model``."""
         kind = port.get_element_type().get_type_name()
         return Port(name=input_name(port), type=kind, shape=str(port.get_partial_shape()))
 
 
 class RegionBound(Record):
-    """Ops that devices could compute together, the last of them, and seconds: on the fastest device alone, at best when
-    divided, and of the syncs at both ends. ``pays`` is whether the region alone would gain anything."""
+    """Ops that devices could compute together, and what dividing them could gain.
+
+    Times are those on the fastest device alone (``whole_s``), at best when divided (``bound_s``), and of the syncs at
+    both ends (``sync_s``). ``last`` is the last of the ops; ``pays`` says whether dividing this region alone would gain
+    anything.
+    """
 
     scheme: str
     ops: int
@@ -118,12 +122,12 @@ class RegionBound(Record):
 
 
 class ShardBound(Record):
-    """What dividing a model over devices could gain, by its profile, before any search.
+    """Upper bound on what dividing a model over devices could gain, from its profile, before any search.
 
-    ``whole_s`` is on the fastest device alone, ``bound_s`` with all regions divided, no syncs, and devices that do not
-    slow each other down, which they do ``slowdown`` times at most; ``predicted_s`` is what is simulated of the best
-    way, None where none is faster. ``left`` has the share of the time of ops that no region
-    holds, by what they are.
+    ``whole_s`` is the time on the fastest device alone; ``bound_s`` the time with all regions divided, free syncs and
+    devices that do not slow each other down. ``slowdown`` is the largest factor by which they do. ``predicted_s`` is
+    the simulated time of the best division, None if none is faster. ``left`` is the share of time, by kind, of ops in
+    no region.
     """
 
     whole_s: float
@@ -135,9 +139,10 @@ class ShardBound(Record):
 
 
 class InspectResult(Record):
-    """A model's graph; ``unsupported`` has ops by device, and is None where devices were not asked.
+    """Figures of a model's graph.
 
-    ``shards`` is what they could gain together, where several were named.
+    ``unsupported`` lists, by device, the ops that it does not run; None if devices were not queried. ``shards`` says
+    what several named devices could gain together.
     """
 
     name: str
@@ -158,7 +163,7 @@ class InspectResult(Record):
 
 
 def devices() -> DevicesResult:
-    """What OpenVINO and torch see here, and how the CPU can be divided; what ``hsdag devices`` does."""
+    """Return the devices that OpenVINO and torch list, and how the CPU can be divided, as ``hsdag devices`` does."""
     found = cpu_topology()
     parts = found.threads if found.threads > 1 else 0
     cpu = CpuThreads(performance_threads=found.performance, efficiency_threads=found.efficiency, max_partitions=parts)
@@ -166,7 +171,7 @@ def devices() -> DevicesResult:
 
 
 def zoo() -> ModelsResult:
-    """The models and workloads that can be built."""
+    """Return the models and workloads that can be built."""
     models = tuple(Entry(name=spec.name, summary=spec.summary) for spec in (*MODELS, *LANGUAGE_MODELS))
     workloads = tuple(Entry(name=spec.name, summary=spec.summary) for spec in WORKLOADS.values())
     return ModelsResult(models=models, workloads=workloads)
@@ -181,11 +186,11 @@ def inspect(
     tokens: str | None = None,
     devices: str | None = None,
 ) -> InspectResult:
-    """A model's graph, and the ops that devices do not run; what ``hsdag inspect`` does.
+    """Return a model's graph in figures and the ops that devices do not run, as ``hsdag inspect`` does.
 
-    Devices are asked where sizes are known and the graph is small, those that are named however large it is; several
-    are profiled, for what they could gain by computing the model together. Raises ModelError and DeviceError as reading
-    and loading do, OptionError where devices are named for a model of open sizes.
+    Devices are queried if sizes are known and the graph is small, or if they are named. Several named devices are
+    profiled to find what they could gain by computing the model together. Raises ModelError and DeviceError as reading
+    and loading do, and OptionError if devices are named for a model of unknown sizes.
     """
     shapes = input_shapes(shape)
     scenarios = parse_scenarios(data_shape, tokens)
@@ -207,16 +212,16 @@ def inspect(
     }
     unsupported = shards = None
     if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
-        found = resolve_devices(devices, None)
-        if devices is not None and len(found.placed) > 1:
-            from hsdag.placing.session import Session  # only here: it loads what searches need
+        device_set = resolve_devices(devices, None)
+        if devices is not None and len(device_set.placed) > 1:
+            from hsdag.placing.session import Session  # imported here because it loads all of a search
 
-            with Session(model, found, shapes=shapes, scenarios=scenarios) as session:
-                missing = {spec.name: session.unsupported_ops(spec) for spec in found.placed}
+            with Session(model, device_set, shapes=shapes, scenarios=scenarios) as session:
+                missing = {spec.name: session.unsupported_ops(spec) for spec in device_set.placed}
                 shards = shard_bound(session, session.profile(side_by_side=True))
         else:
-            with worker_client(WorkerSetup(Path(model), found.all, shapes, scenarios=tuple(of_model))) as client:
-                missing = {spec.name: unsupported_ops(client, spec) for spec in found.placed}
+            with worker_client(WorkerSetup(Path(model), device_set.all, shapes, scenarios=tuple(of_model))) as client:
+                missing = {spec.name: unsupported_ops(client, spec) for spec in device_set.placed}
         unsupported = {name: [graph.op_names[v] for v in ops] for name, ops in missing.items()}
     return InspectResult(
         name=graph.name,
@@ -238,7 +243,7 @@ def inspect(
 
 
 def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
-    """What dividing a session's model could gain at most, and why the rest cannot; None where no model is divided."""
+    """Return what dividing a session's model could gain at most; None if the model cannot be divided."""
     from hsdag.placing.shards import ShardProposals
     from hsdag.search.options import PlaceOptions
 
@@ -247,7 +252,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
         return None
     chooser, alone = proposals.choosers()
     free = alone.best(NO_PRICE)
-    shown = alone.best() or free  # where syncs count, regions are fewer and larger
+    shown = alone.best() or free  # with syncs there are fewer and larger regions
     regions = () if shown is None else tuple(each for each in shown.regions if each.scheme != "replicated")
     figures = [chooser.figures(region) for region in regions]
     inside = {v for region in regions for v in region.ops}

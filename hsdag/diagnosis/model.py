@@ -1,4 +1,4 @@
-"""A model on the devices of a machine: what HETERO would do with it, and what reduced precision does to it.
+"""Examine a model on the devices of a machine: what HETERO would do with it, and what reduced precision does to it.
 
 Legend: N ops of the model.
 """
@@ -22,13 +22,13 @@ from hsdag.runtime.measuring.messages import DeviceFacts, ask
 from hsdag.runtime.measuring.worker import Worker
 
 ENDS = ("Parameter", "Result", "Constant")
-"""Ops that go with others: a device that does not list them refuses nothing."""
+"""Op types that follow their neighbours; a device that does not list them refuses nothing."""
 
 PIPELINE_PARALLEL = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
 
 
 class HeteroDevice(Record):
-    """What HETERO gives a device: ops, constants and Parameters counted, and bytes of the constants that they read."""
+    """What HETERO gives a device: ops, including constants and Parameters, and bytes of the constants they read."""
 
     name: str
     ops: int
@@ -36,10 +36,10 @@ class HeteroDevice(Record):
 
 
 class HeteroChoice(Record):
-    """Where HETERO runs a model's ops, by ``devices`` in the order of priority.
+    """Where HETERO runs a model's ops; ``devices`` are in order of priority.
 
-    ``failure`` is why it would not compile the model. ``parted_variables`` are variables of the state that ops on
-    several devices read and write, which HETERO loses.
+    ``failure`` says why it would not compile the model. ``parted_variables`` are state variables that ops on several
+    devices read and write, which HETERO loses.
     """
 
     target: str
@@ -52,9 +52,10 @@ class HeteroChoice(Record):
     def of(
         graph: ComputationGraph, devices: Sequence[str], chosen: Sequence[str], policy: str | None = None
     ) -> HeteroChoice:
-        """Of the device [N] of every op, "" for none; a Result is where its op is.
+        """Return the choice for devices [N] that HETERO chose for ops, "" for none; a Result goes with the op it reads.
 
-        The GPU plugin names its own device where a further one over it was asked for: such names are added.
+        Where a further device was added over the GPU plugin, that plugin answers with its own device name; names that
+        are not in ``devices`` are therefore appended.
         """
         home = np.array(chosen, dtype=object)
         for v in (v for v, op_type in enumerate(graph.op_types) if op_type == "Result"):
@@ -64,11 +65,11 @@ class HeteroChoice(Record):
             if variable:
                 places.setdefault(variable, {})[name or "no device"] = None
         names = tuple(dict.fromkeys((*devices, *filter(None, chosen))))
-        found = []
+        records = []
         for name in names:
             read = np.unique(graph.edge_src[home[graph.edge_dst] == name])
             weight_bytes = int(graph.weight_bytes[read].sum())
-            found.append(HeteroDevice(name=name, ops=int((home == name).sum()), weight_bytes=weight_bytes))
+            records.append(HeteroDevice(name=name, ops=int((home == name).sum()), weight_bytes=weight_bytes))
         nowhere = [v for v, name in enumerate(chosen) if not name]
         failure = None
         if nowhere:
@@ -77,24 +78,24 @@ class HeteroChoice(Record):
         parted = {key: tuple(on) for key, on in places.items() if len(on) > 1}
         target = "HETERO:" + ",".join(names)
         return HeteroChoice(
-            target=target, policy=policy, failure=failure, devices=tuple(found), parted_variables=parted
+            target=target, policy=policy, failure=failure, devices=tuple(records), parted_variables=parted
         )
 
 
 class ModelReport(Record):
-    """A model, what HETERO would do with it, and distances of outputs from the CPU's in f32, by device."""
+    """A model, what HETERO would do with it, and how far its outputs are from the CPU's in f32, by device."""
 
     name: str
     ops: int
     weight_bytes: int
     open_inputs: tuple[str, ...]
-    """Of dynamic shapes for which there is no typical data."""
+    """Inputs of dynamic shapes without typical data."""
     unsupported: dict[str, list[str]]
-    """Ops by the devices that do not run them."""
+    """Ops that a device does not run, by device."""
     variables: tuple[str, ...]
     outputs: dict[str, dict[str, float | None] | None]
     imprecise: tuple[str, ...]
-    """Devices in half precision whose outputs are far from the CPU's in f32, or not finite where those are."""
+    """Devices in half precision whose outputs are far from the CPU's in f32, or not finite where the CPU's are."""
     hetero: tuple[HeteroChoice, ...]
 
 
@@ -104,7 +105,12 @@ def examined_model(
     scenarios: Sequence[Scenario],
     devices: Sequence[tuple[DeviceSpec, DeviceFacts]],
 ) -> ModelReport:
-    """A model, with findings on what HETERO would do with it and on its numbers."""
+    """Examine a model; findings on HETERO and on precision go to ``questions``.
+
+    Args:
+        scenarios: Typical data of a model of dynamic shapes.
+        devices: Devices that load, with their facts.
+    """
     name_uniquely(model)
     graph = graph_of(model)
     specs = tuple(spec for spec, _ in devices)
@@ -143,7 +149,7 @@ def examined_model(
 
 
 def _refused(questions: Questions, graph: ComputationGraph, spec: DeviceSpec) -> list[str] | None:
-    """Ops that a device does not run, which is a finding; None where it does not answer."""
+    """Return the ops that a device does not run, after adding a finding; None if it does not answer."""
     chosen = questions.ask(spec.name, "asking which ops it runs", ask(Worker.choices, spec.openvino_name, (spec,)))
     if chosen is None:
         return None
@@ -160,8 +166,8 @@ def _chosen(
     specs: tuple[DeviceSpec, ...],
     refused: Mapping[str, Sequence[str] | None],
 ) -> list[HeteroChoice]:
-    """What HETERO answers that it would do, without and with PIPELINE_PARALLEL."""
-    found: list[HeteroChoice] = []
+    """Return what HETERO says it would do, without and with PIPELINE_PARALLEL."""
+    choices: list[HeteroChoice] = []
     names = [spec.openvino_name for spec in specs]
     for policy in ({}, PIPELINE_PARALLEL) if len(specs) > 1 else ():
         question = ask(Worker.choices, "HETERO:" + ",".join(names), specs, policy)
@@ -169,22 +175,22 @@ def _chosen(
         if chosen is None and any(graph.variables) and any(refused.values()):
             questions.say("stateful", "HETERO")
         if chosen is not None:
-            found.append(HeteroChoice.of(graph, names, chosen, next(iter(policy.values()), None)))
-    return found
+            choices.append(HeteroChoice.of(graph, names, chosen, next(iter(policy.values()), None)))
+    return choices
 
 
 def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) -> Iterator[Finding]:
-    """On what HETERO would do with the model."""
+    """Yield findings on what HETERO would do with the model."""
     about = " ".join(filter(None, (choice.target, choice.policy)))
     if choice.failure is not None:
         yield finding("refused", about, reason=choice.failure)
         return
     for variable, names in choice.parted_variables.items():
         yield finding("parted", about, variable=variable, devices=" and ".join(names))
-    busy = [each.name for each in choice.devices if each.ops]
-    for each in choice.devices:
-        memory = memory_bytes.get(each.name)
-        if memory is not None and each.weight_bytes > memory:
-            yield finding("overfull", about, name=each.name, weights=each.weight_bytes / 1e9, memory=memory / 1e9)
-        if not each.ops:
-            yield finding("idle", about, name=each.name, busy=f"{' and '.join(busy)} run{'s' * (len(busy) < 2)}")
+    busy = [device.name for device in choice.devices if device.ops]
+    for device in choice.devices:
+        memory = memory_bytes.get(device.name)
+        if memory is not None and device.weight_bytes > memory:
+            yield finding("overfull", about, name=device.name, weights=device.weight_bytes / 1e9, memory=memory / 1e9)
+        if not device.ops:
+            yield finding("idle", about, name=device.name, busy=f"{' and '.join(busy)} run{'s' * (len(busy) < 2)}")

@@ -1,4 +1,4 @@
-"""Export of placements to files that are used without hsdag. The formats are listed without loading OpenVINO."""
+"""Export placements to files that are used without hsdag. Listing the formats does not load OpenVINO."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 
 PLUG_INS = "hsdag.exports"
-"""The group of entry points that are formats of other packages: modules with a table ``EXPORTERS``."""
+"""Entry-point group for formats of other packages; an entry point names a module with a table ``EXPORTERS``."""
 
 SHARED_MODULES = {"csv": "documents", "dot": "documents", "json": "documents"}
-"""The module of each format that shares one; any other format has a module of its name."""
+"""Module of each format that shares one with others; any other format has a module of its own name."""
 
 BEHIND_FORMATS = ("base", "language", "library", "parts", "usage")
-"""The modules that are no format."""
+"""Modules of this folder that are not formats."""
 
 
 def export_formats() -> tuple[str, ...]:
-    """Names of the formats, in alphabetical order."""
+    """Return the names of all formats in alphabetical order."""
     others = {module.name for module in iter_modules(__path__)} - {*SHARED_MODULES.values(), *BEHIND_FORMATS}
-    return tuple(sorted({*SHARED_MODULES, *others, *(each.name for each in entry_points(group=PLUG_INS))}))
+    return tuple(sorted({*SHARED_MODULES, *others, *(entry.name for entry in entry_points(group=PLUG_INS))}))
 
 
 def module_of(name: str) -> str:
-    """Return the module that has a format of ``export_formats``: one of this folder, or of another package."""
-    elsewhere = {each.name: each.module for each in entry_points(group=PLUG_INS)}
+    """Return the import path of the module of a format, in this folder or in another package."""
+    elsewhere = {entry.name: entry.module for entry in entry_points(group=PLUG_INS)}
     return elsewhere.get(name, f"{__name__}.{SHARED_MODULES.get(name, name)}")

@@ -1,4 +1,4 @@
-"""What an export format is, and how a placement is exported in one."""
+"""Define what an export format is, and export a placement in one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hsdag.ir.placement.placement import Placement, Record
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The model a placement is for, as far as it is at hand: in memory, and the file it was read from.
+    """The model that a placement is for, as far as it is available: in memory, and as the file it was read from.
 
-    ``tell`` takes sentences for the user.
+    ``tell`` is called with sentences for the user.
     """
 
     model: ov.Model | None = None
@@ -34,15 +34,18 @@ Write = Callable[[Placement, ModelSource, Path], list[Path]]
 
 @dataclass(frozen=True)
 class Exporter:
-    """One format. A module ``hsdag.exports.NAME`` holds it in ``EXPORTERS``, a table of formats by name.
+    """One export format. The module ``hsdag.exports.NAME`` lists its exporters by format in a table ``EXPORTERS``.
 
-    ``write`` writes the files of a placement and returns them, the one to open first in front. It leaves
-    ``source.model`` as it is, the model that the placement is for. It raises OptionError for what the format cannot
-    say, PlacementError when the model is another one, and OutputError when a file cannot be written.
-
-    ``suffixes`` are the endings that the output may have, any where there are none; ``beside`` are suffixes of the
-    files that are written beside the output, in place of its own. Placements ``for_openvino`` alone name no CUDA GPUs;
-    only what ``takes_copies`` is written for placements that copy the model.
+    Args:
+        write: Function that writes a placement and returns the files written, the main one first. It does not change
+            ``source.model``. It raises OptionError for what the format cannot express, PlacementError if the placement
+            is
+            for another model, and OutputError if a file cannot be written.
+        needs_model: Whether ``source.model`` must be present.
+        for_openvino: Whether the format supports only OpenVINO's devices, that is, no CUDA GPUs.
+        takes_copies: Whether placements with copies of the model can be exported.
+        suffixes: File suffixes that the output may have; any if empty.
+        beside: Suffixes of further files, written next to the output under its stem.
     """
 
     write: Write
@@ -54,7 +57,13 @@ class Exporter:
 
 
 def document(text: Callable[[Placement, ov.Model | None], str]) -> Write:
-    """How a format of one text file is written; ``text`` takes the model without any placement, if it is at hand."""
+    """Return the write function of a format that is one text file.
+
+    Args:
+        text: Function from a placement and the model, without any placement, to the file's text. The model is None if
+            it is
+            not available.
+    """
 
     def write(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
         model = None if source.model is None else unplaced_clone(placement, source.model)
@@ -65,7 +74,7 @@ def document(text: Callable[[Placement, ov.Model | None], str]) -> Write:
 
 
 def find_exporter(format: str) -> Exporter:  # noqa: A002
-    """The exporter of a format. Raises OptionError, which lists the formats, for an unknown one."""
+    """Return the exporter of a format. Raises OptionError, with the choices, for an unknown one."""
     if format not in export_formats():
         raise OptionError(f"--format {format!r} is unknown{choices_for(format, export_formats())}")
     exporter: Exporter = import_module(module_of(format)).EXPORTERS[format]
@@ -73,9 +82,9 @@ def find_exporter(format: str) -> Exporter:  # noqa: A002
 
 
 def written_files(format: str, out_path: Path) -> list[Path]:  # noqa: A002
-    """What an export may write: the output, and the files beside it.
+    """Return the paths that an export may write: the output and the files next to it.
 
-    Raises OptionError for an unknown format, OutputError where nothing can be written.
+    Raises OptionError for an unknown format and OutputError if the output cannot be written.
     """
     check_writable(out_path, is_folder=True)
     return [out_path, *(out_path.with_suffix(suffix) for suffix in find_exporter(format).beside)]
@@ -90,11 +99,15 @@ def export_placement(
     path: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Write a placement in one of ``export_formats()`` and return the files written.
+    """Write a placement in one of ``export_formats()`` and return the files written, the main one first.
 
-    ``model`` is left as it is; ``path`` is the file that it was read from, and ``tell`` takes sentences for the user.
-    Raises OptionError for an unknown format and where a model is needed but not given, PlacementError when the model
-    is another one, and OutputError when a file cannot be written.
+    Args:
+        model: The model that the placement is for, left unchanged; some formats need it.
+        path: The file that ``model`` was read from.
+        tell: Called with sentences for the user.
+
+    Raises OptionError for an unknown format or a missing model, PlacementError if the placement is for another model,
+    and OutputError if a file cannot be written.
     """
     exporter = find_exporter(format)
     out_path = Path(out_path)
@@ -116,7 +129,7 @@ def export_placement(
 
 
 class ExportResult(Record):
-    """The files of an export, the one to open first in front, and ``notes`` on what they do not say."""
+    """The files of an export, the main one first, and ``notes`` for the user."""
 
     format: str
     files: tuple[Path, ...]
@@ -124,10 +137,7 @@ class ExportResult(Record):
 
 
 def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
-    """A copy of the model as it is without any placement, after making sure that this one is for it.
-
-    Raises PlacementError when the placement is for another model.
-    """
+    """Return a copy of the model without any placement. Raises PlacementError if ``placement`` is for another model."""
     clone = placement.fixed(model)
     placement.homes_of(graph_of(clone))
     return clone

@@ -1,4 +1,4 @@
-"""Formats of one text file: json, the placement itself; csv, a table; dot, a Graphviz drawing.
+"""Export a placement as one text file: json is the placement itself, csv a table, dot a Graphviz drawing.
 
 Legend: N ops, S submodels.
 """
@@ -23,11 +23,15 @@ from hsdag.ir.placement.submodels import SubmodelCollector
 COLUMNS = ("op", "type", "device", "openvino_device")
 
 FILL_COLOURS = "#a6cee3 #fdbf6f #b2df8a #cab2d6 #fb9a99 #ffff99 #1f78b4 #ff7f00 #33a02c #6a3d9a #e31a1c #b15928".split()
-"""One per device, in the order of the placement's devices; they repeat after the twelfth."""
+"""Fill colours of devices in the order of the placement; they repeat after the twelfth device."""
 
 
 def csv_text(placement: Placement, model: ov.Model | None) -> str:
-    """A row per op under the header ``COLUMNS``, in the order of the model, else of the map, which has no types."""
+    """Return a table with header ``COLUMNS`` and a row per op.
+
+    With a model, rows are in its order. Without one, they are those of the placement's affinity map, and types are
+    empty.
+    """
     rows = [(placement.name_of(op), "", device) for op, device in placement.affinity.items()]
     if model is not None:
         graph = graph_of(model)
@@ -41,9 +45,9 @@ def csv_text(placement: Placement, model: ov.Model | None) -> str:
 
 
 def dot_text(placement: Placement, model: ov.Model | None) -> str:
-    """The ops as a drawing for ``dot -Tsvg``, coloured by device, with a frame per submodel.
+    """Return a drawing of the ops for ``dot -Tsvg``, coloured by device, with a frame around each submodel.
 
-    Bold edges between frames carry a tensor, dashed ones mark a copy.
+    Bold edges between frames carry a tensor; dashed edges mean that the producer is copied into the other submodel.
     """
     assert model is not None
     graph = graph_of(model)
@@ -62,7 +66,10 @@ def dot_text(placement: Placement, model: ov.Model | None) -> str:
 
 
 def submodels(placement: Placement, graph: ComputationGraph) -> Partition:
-    """The submodels that HETERO makes, [N] -> [S]; a constant or shape computation counts to its first reader."""
+    """Return the submodel that HETERO puts each op into, [N] -> [S].
+
+    Constants and shape computations belong to no submodel; they are counted to that of their first reader.
+    """
     ids = {device.name: d for d, device in enumerate(placement.devices)}
     devices = np.asarray([ids[name] for name in placement.devices_of(graph)], dtype=np.int64)
     labels = SubmodelCollector(graph).submodel_of(devices)
@@ -74,12 +81,13 @@ def submodels(placement: Placement, graph: ComputationGraph) -> Partition:
 
 
 def quoted(text: str) -> str:
-    """A Graphviz string that shows ``text`` as it is: quotes, backslashes, entities and line ends escaped."""
+    """Return a Graphviz string that displays ``text`` as it is."""
     shown = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
     return '"' + shown.replace("\r", "").replace("\n", "\\n") + '"'
 
 
 def _frames(placement: Placement, graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
+    """Return the frames of all submodels with their ops."""
     fills = dict(zip((device.name for device in placement.devices), cycle(FILL_COLOURS), strict=False))
     devices = placement.devices_of(graph)
     lines = []
@@ -94,6 +102,7 @@ def _frames(placement: Placement, graph: ComputationGraph, constraints: Colocati
 
 
 def _node(graph: ComputationGraph, v: int, fill: str, *, small: bool) -> str:
+    """Return the statement that draws op ``v``; constants and shape computations are ``small``."""
     shape = "x".join(map(str, graph.shape_of(v))) or "scalar"
     label = quoted(f"{graph.op_names[v]}\n{graph.op_types[v]} {shape}")
     if small:
@@ -102,6 +111,7 @@ def _node(graph: ComputationGraph, v: int, fill: str, *, small: bool) -> str:
 
 
 def _edges(graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
+    """Return the statements that draw all edges."""
     lines = []
     for e in range(graph.num_edges):
         s, d = int(graph.edge_src[e]), int(graph.edge_dst[e])

@@ -1,4 +1,4 @@
-"""Language models as OpenVINO GenAI runs them: a folder with tokenizer and configuration beside the network."""
+"""Support language models in OpenVINO GenAI's form: a folder with tokenizer and configuration beside the network."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ CONFIGURATION = "config.json"
 
 LLM, VLM, WHISPER = "LLMPipeline", "VLMPipeline", "WhisperPipeline"
 PIPELINES = dict(zip(NETWORKS, (LLM, VLM, WHISPER), strict=True))
-"""By the network of a folder that is placed: the class of OpenVINO GenAI that runs the folder."""
+"""OpenVINO GenAI class that runs a folder, by the file name of the network that is placed."""
 
 NO_EXTENSIONS = f"{WHISPER} takes no extension library (2026.4.1), so that HETERO chooses the devices itself"
 
 PASSED = frozenset({"Add", "Convert", "Divide", "Multiply", "Tanh", "Transpose"})
-"""Types of ops between the last MatMul and the logits."""
+"""Op types that may lie between the last MatMul and the logits."""
 
 
 def is_in_folder(path: Path | None) -> TypeGuard[Path]:
-    """Whether the path is that of a network in a folder that OpenVINO GenAI takes."""
+    """Return whether the path is that of a network in a folder that OpenVINO GenAI can run."""
     return path is not None and path.name in NETWORKS and (path.parent / CONFIGURATION).is_file()
 
 
 def pipeline_of(model: ov.Model, name: str) -> str:
-    """Return the class of OpenVINO GenAI that runs the network in a file, "" for a network that does not generate."""
+    """Return the OpenVINO GenAI class that runs the network in file ``name``, or "" if it does not generate."""
     gives_logits = any("logits" in port.get_names() for port in model.outputs)
     return PIPELINES.get(name, "") if gives_logits and model.get_sinks() else ""
 
 
 def for_genai(model: ov.Model, kept: str) -> None:
-    """Have a placed network that generates give the logits of the last token alone, of which ops GenAI then adds none.
+    """Rewrite a placed network to output the logits of the last token only, so that GenAI adds no ops for that.
 
-    It adds them where a MatMul, or what may follow one, is read by the Result; here a Convert is, which plugins take
-    away. ``kept`` is the key of an op's rt_info that holds its device.
+    GenAI would add ops, which have no device, where the Result reads a MatMul or one of the ops that may follow it.
+    Here the Result reads a Convert, which plugins remove.
+
+    Args:
+        kept: Key of an op's rt_info that holds its device; the added ops get the MatMul's.
     """
     matmul = _last_matmul(model)
     if matmul is None:
@@ -62,7 +65,7 @@ def for_genai(model: ov.Model, kept: str) -> None:
 
 
 def copy_folder(source: Path, folder: Path, written: set[str]) -> None:
-    """Copy what lies in the folder of a language model beside the network. Raises OutputError where that fails."""
+    """Copy the files beside the network into ``folder``, except those in ``written``. Raises OutputError on failure."""
     try:
         for path in sorted(source.iterdir()):
             if path.is_file() and path.name not in written:
@@ -72,11 +75,12 @@ def copy_folder(source: Path, folder: Path, written: set[str]) -> None:
 
 
 def _logits(model: ov.Model) -> ov.Node:
+    """Return the Result node of the logits."""
     return next(port.get_node() for port in model.outputs if "logits" in port.get_names())
 
 
 def _last_matmul(model: ov.Model) -> ov.Node | None:
-    """The MatMul that gives the logits, None where something else does."""
+    """Return the MatMul that computes the logits, or None if another op does."""
     node = _logits(model).input_value(0).get_node()
     while node.get_type_name() in PASSED:
         values = [value.get_node() for value in node.input_values()]

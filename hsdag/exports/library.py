@@ -1,4 +1,4 @@
-"""The OpenVINO extension library that programs load: compiled from the package's sources, once for each OpenVINO."""
+"""Compile the OpenVINO extension library that programs load, from the package's sources, once per OpenVINO version."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from hsdag.ir.files import cache_folder, new_folder
 SOURCES = Path(__file__).with_name("extension")
 
 LIBRARY, PLACEMENTS = "libhsdag.so", "libhsdag_placements.so"
-"""What programs load, and what that one loads in its turn, if the OpenVINO is the one it was compiled for."""
+"""The library that programs load, and the one that it loads in turn if it was compiled for the running OpenVINO."""
 
 COMPILED = {LIBRARY: ("library.cpp",), PLACEMENTS: ("placements.cpp",)}
+"""Source files of each library."""
 
 FOR_CMAKE = ("CMakeLists.txt", "library.cpp", "placements.cpp", "engine.hpp")
-"""The sources, as they are written where there is no compiler."""
+"""Files that are written to the folder, to be compiled later, if there is no compiler."""
 
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete")
-"""A library stays loaded: models may outlive the core that loaded it, and their ops are its code."""
+"""Compiler flags. A library stays loaded (``nodelete``): models may outlive their core, and their ops are its code."""
 
 COMPILERS = ("g++", "c++", "clang++")
 
@@ -33,9 +34,9 @@ COMPILE_LIMIT_S = 600.0
 
 
 def write_library(folder: Path) -> str | None:
-    """Write the library for the OpenVINO that is installed: from the cache, or compiled and then kept there.
+    """Write the library for the installed OpenVINO, from the cache or newly compiled; the cache keeps it.
 
-    Where it cannot be compiled, its sources are written to ``extension`` in the folder, and a sentence returned.
+    If it cannot be compiled, write its sources to the subfolder ``extension`` and return a sentence for the user.
     """
     content = b"".join((SOURCES / name).read_bytes() for name in FOR_CMAKE)
     key = hashlib.sha256(repr((content, ov.get_version(), FLAGS)).encode()).hexdigest()[:16]
@@ -49,7 +50,7 @@ def write_library(folder: Path) -> str | None:
         (folder / "extension").mkdir()
         _copy(FOR_CMAKE, SOURCES, folder / "extension")
         return f"the extension library is not compiled, because {error}: README.md has the command that does it"
-    with suppress(OSError, OutputError):  # what cannot be kept is compiled again next time
+    with suppress(OSError, OutputError):  # without the cache, it is compiled again next time
         kept.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(kept, "openvino") as temporary:
             _copy(COMPILED, folder, temporary)
@@ -57,18 +58,18 @@ def write_library(folder: Path) -> str | None:
 
 
 def compile_library(folder: Path) -> None:
-    """Compile the library for the OpenVINO that is installed. Raises ExecutionError where that is not possible."""
+    """Compile the library for the installed OpenVINO. Raises ExecutionError if that is not possible."""
     compiler, package, runtime = toolchain()
     for name, sources in COMPILED.items():
-        linked = [runtime] if name == PLACEMENTS else []  # the other one is to load beside any OpenVINO
-        given: list[str | Path] = [*(SOURCES / source for source in sources), *linked, "-o", folder / name]
-        _run([compiler, *FLAGS, "-isystem", package / "include", *given])
+        linked = [runtime] if name == PLACEMENTS else []  # LIBRARY must load with any OpenVINO version
+        arguments: list[str | Path] = [*(SOURCES / source for source in sources), *linked, "-o", folder / name]
+        _run([compiler, *FLAGS, "-isystem", package / "include", *arguments])
 
 
 def toolchain() -> tuple[str, Path, Path]:
-    """Return a C++ compiler, OpenVINO's package, whose headers are in it, and the library that programs are linked to.
+    """Return a C++ compiler, the folder of OpenVINO's package with its headers, and OpenVINO's library to link to.
 
-    Raises ExecutionError where one is missing.
+    Raises ExecutionError if one is missing.
     """
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     package = Path(ov.__file__).parent
@@ -81,6 +82,7 @@ def toolchain() -> tuple[str, Path, Path]:
 
 
 def _run(command: Iterable[str | Path]) -> None:
+    """Run a command. Raises ExecutionError, with the first error it prints, if it fails."""
     words = [*map(str, command)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)

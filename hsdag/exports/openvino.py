@@ -1,7 +1,7 @@
-"""Format openvino: a folder with a model that any OpenVINO program runs as placed, once it has loaded a library.
+"""Export format openvino: a folder with a model that any OpenVINO program runs as placed after loading a library.
 
-Under HETERO, and on one device, the model holds its own ops, with their affinities. Otherwise it is one op, which holds
-the parts that the work-conserving executor would run, or the copies. The library knows both.
+For HETERO and for one device the model keeps its ops, with their affinities. Otherwise it is a single op that holds the
+parts which the work-conserving executor would run, or the copies. The library supports both.
 """
 
 from __future__ import annotations
@@ -28,15 +28,19 @@ from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import Placement
 
 STORED_AFFINITY = "user_dataaffinity"
-"""In an op's rt_info: what OpenVINO writes to a model's file, and reads again, under the name ``affinity``."""
+"""Key in an op's rt_info that OpenVINO saves to a model file and restores as ``affinity``."""
 
 MODEL, WEIGHTS, PLAN = "model.xml", "model.bin", "plan.txt"
 
 
 class HsdagPlaced(ov.Op):  # type: ignore[misc]
-    """The op that holds a placement, as the library knows it: where its parts are, and what it gives.
+    """The single op of an exported placement, as the extension library defines it.
 
-    ``parts`` is a folder, beside the library or else in the folder ``exported_to``.
+    Args:
+        inputs: What the op reads.
+        outputs: Outputs of the model, whose types and shapes the op's outputs get.
+        attributes: ``parts``, the name of the folder of parts, which lies beside the library or else in the folder
+            ``exported_to``.
     """
 
     def __init__(self, inputs: list[ov.Output], outputs: list[ov.Output], **attributes: str) -> None:
@@ -47,21 +51,21 @@ class HsdagPlaced(ov.Op):  # type: ignore[misc]
         self.constructor_validate_and_infer_types()
 
     def validate_and_infer_types(self) -> None:
-        """Set what the outputs are."""
+        """Set the types and shapes of the outputs."""
         self.set_output_size(len(self._ports))
         for k, (element_type, shape) in enumerate(self._ports):
             self.set_output_type(k, element_type, shape)
 
     def visit_attributes(self, visitor: Any) -> bool:
-        """Have a visitor read the attributes."""
+        """Let a visitor read the attributes."""
         visitor.on_attributes(self._attributes)
         return True
 
 
 def write_folder(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-    """A new folder with the model, the extension library, and programs and a page that show how to use them.
+    """Create a folder with the model, the extension library, and programs and a page that show how to use them.
 
-    Raises OptionError for what an op cannot hold: parts or copies of a model that keeps state.
+    Raises OptionError for parts or copies of a model that keeps state, which a single op cannot hold.
     """
     assert source.model is not None
     with new_folder(out_path, "openvino") as folder:
@@ -79,9 +83,10 @@ def write_folder(placement: Placement, source: ModelSource, out_path: Path) -> l
 
 
 def _write_affinities(placement: Placement, source: ModelSource, folder: Path) -> Usage:
-    """Write the model that HETERO compiles, or that of the device which holds all ops.
+    """Write a model with affinities for HETERO, or without any for a placement on one device.
 
-    For a network of a folder that OpenVINO GenAI takes, what lies there is copied, and GenAI has no op to add.
+    If the model is a network of an OpenVINO GenAI folder, copy the other files of that folder and prepare the network
+    so that GenAI adds no ops to it.
     """
     model, network = source.model, source.path if is_in_folder(source.path) else None
     assert model is not None
@@ -116,13 +121,13 @@ def _sizes(placement: Placement, model: ov.Model) -> tuple[tuple[int, ...], ...]
 
 
 def _images(model: ov.Model) -> tuple[str, ...]:
-    """Inputs of four axes, as benchmark_app's option ``-iop`` names them with their types."""
+    """Return the inputs with four axes as ``NAME:TYPE``, the form of benchmark_app's option ``-iop``."""
     ports = (port for port in model.inputs if port.get_names() and str(port.get_partial_shape()).count(",") == 3)
     return tuple(f"{port.get_any_name()}:{port.get_element_type().get_type_name()}" for port in ports)
 
 
 def _write_op(placement: Placement, model: ov.Model, folder: Path, out_path: Path) -> Usage:
-    """Write parts or copies, and a model of one op that holds them."""
+    """Write the parts or copies, and a model of one op that holds them."""
     whole = unplaced_clone(placement, model)
     if whole.get_sinks():
         raise OptionError(
@@ -145,14 +150,14 @@ def _write_op(placement: Placement, model: ov.Model, folder: Path, out_path: Pat
         results.append(opset13.result(placed.output(k), name=result.get_friendly_name()))
         results[k].output(0).get_tensor().set_names(result.output(0).get_names())
     one_op = ov.Model(results, whole.get_parameters(), whole.get_friendly_name())
-    ov.serialize(one_op, folder / MODEL, folder / WEIGHTS)  # which, unlike save_model, makes no copy of the op
+    ov.serialize(one_op, folder / MODEL, folder / WEIGHTS)  # unlike save_model, this does not copy the op
     num_requests = sum(copy.requests for copy in placement.copies or ())
     return Usage(placement.model.name, MODEL, "CPU", {}, inside=placement.used_devices, num_requests=num_requests)
 
 
 @dataclass(eq=False)
 class _Plan:
-    """What the op runs, written to a folder that is named after its content: files of models, and a file of words."""
+    """The files of what the op runs, in a folder named after its content: models, and a text file ``plan.txt``."""
 
     model: ov.Model
     folder: Path
@@ -160,23 +165,26 @@ class _Plan:
     copies: list[str] = field(default_factory=list)
     num_files: int = 0
     whole: str = ""
-    """The file of the whole model, for all copies of it."""
+    """File of the whole model, shared by all copies of it."""
 
     def add_parts(self, placement: Placement, requests: int) -> None:
-        """Add the parts that the work-conserving executor runs; 0 ``requests`` are as many as are asked for."""
+        """Add the parts that the work-conserving executor runs.
+
+        ``requests`` is the number of inferences at a time; 0 means as many as a program asks for.
+        """
         placed = placed_parts(self.model, placement)
         parts = (f"{self._saved(p.model)} {self._device(p.device)} {_sources(p.reads)}" for p in placed.parts)
         self.copies.append(f"{requests} {_many(parts)} {_sources(placed.outputs)}")
 
     def add_copy(self, spec: DeviceSpec, requests: int) -> None:
-        """Add the whole model on a device."""
+        """Add a copy of the whole model on a device, with ``requests`` inferences at a time."""
         device = self._device(spec, {"PERFORMANCE_HINT": "THROUGHPUT"})
         self.whole = self.whole or self._saved(self.model)
         part = f"{self.whole} {device} {_many(f'-1 {k}' for k in range(len(self.model.inputs)))}"
         self.copies.append(f"{requests} {_many([part])} {_many(f'0 {k}' for k in range(len(self.model.outputs)))}")
 
     def write(self) -> str:
-        """Write the file of words; the name that the folder has then."""
+        """Write the text file, rename the folder after the hash of its content, and return its new name."""
         ports = [_many(map(_port, which)) for which in (self.model.inputs, self.model.outputs)]
         text = "\n".join(['"hsdag-plan" 1', *ports, _many(self.devices), _many(self.copies)])
         (self.folder / PLAN).write_text(text + "\n", encoding="utf-8")
@@ -188,6 +196,7 @@ class _Plan:
         return name
 
     def _saved(self, model: ov.Model) -> str:
+        """Save a model in the folder and return its file name, quoted."""
         self.folder.mkdir(exist_ok=True)
         name = f"part_{self.num_files:03d}.xml"
         save_ir(model, self.folder / name, EXPORT_OTHERWISE)
@@ -195,9 +204,9 @@ class _Plan:
         return _quoted(name)
 
     def _device(self, spec: DeviceSpec, properties: Mapping[str, str] | None = None) -> int:
-        """The number of a device, whose own properties go before those that are given."""
-        own = {**(properties or {}), **spec.properties}
-        words = _many(f"{_quoted(key)} {_quoted(value)}" for key, value in own.items())
+        """Return the number of a device; its own properties override the given ones."""
+        merged = {**(properties or {}), **spec.properties}
+        words = _many(f"{_quoted(key)} {_quoted(value)}" for key, value in merged.items())
         text = f"{_quoted(spec.name)} {_quoted(spec.plugin)} {words}"
         if text not in self.devices:
             self.devices.append(text)
@@ -209,18 +218,18 @@ def _sources(sources: Iterable[Source]) -> str:
 
 
 def _port(port: ov.Output) -> str:
-    """The type and shape of an input or output."""
+    """Return the type and shape of an input or output."""
     return f"{_quoted(port.get_element_type().get_type_name())} {_quoted(str(port.get_partial_shape()))}"
 
 
 def _many(items: Iterable[str]) -> str:
-    """How many items there are, and the items."""
-    found = list(items)
-    return " ".join([str(len(found)), *found])
+    """Return the number of items followed by the items."""
+    words = list(items)
+    return " ".join([str(len(words)), *words])
 
 
 def _quoted(text: str) -> str:
-    """A word of the plan's file."""
+    """Return a quoted word of the plan file."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

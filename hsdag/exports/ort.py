@@ -1,7 +1,7 @@
-"""Format ort: the ONNX model that was placed, its nodes annotated for ONNX Runtime's partitioner.
+"""Export format ort: the ONNX model that was placed, with its nodes annotated for ONNX Runtime's partitioner.
 
-ONNX Runtime reads ``layer_ann`` in the metadata of a node, and the session option
-``session.layer_assignment_settings`` says which device takes which annotation.
+ONNX Runtime reads ``layer_ann`` in a node's metadata; the session option ``session.layer_assignment_settings`` says
+which device takes which annotation.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from hsdag.ir.placement.placement import Placement
 ANNOTATION = "layer_ann"
 SETTING = "session.layer_assignment_settings"
 DESIGNATORS = {"CPU": "cpu", "GPU": "gpu", "NPU": "npu", "cpu": "cpu", "cuda": "gpu"}
-"""By OpenVINO's plugin or torch's device: how ONNX Runtime calls such a device."""
+"""ONNX Runtime's name for a kind of device, by OpenVINO's plugin or torch's device type."""
 
 MOST_NAMED = 5
+"""Name at most this many unmapped nodes in a message."""
 
 
 def write(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-    """FILE.onnx, and FILE.json with the session option; FILE.onnx.data where the model keeps its weights outside.
+    """Write FILE.onnx and FILE.json with the session option, and FILE.onnx.data if the weights are in a separate file.
 
-    ``source.path`` is the ONNX model. Raises OptionError for another model than ONNX and for names of devices that
-    ONNX Runtime cannot read.
+    ``source.path`` must be the ONNX model. Raises OptionError if it is not, and for device names that ONNX Runtime
+    cannot read.
     """
     setting = layer_assignment(placement)
     path = source.path
@@ -48,7 +49,11 @@ def write(placement: Placement, source: ModelSource, out_path: Path) -> list[Pat
 
 
 def layer_assignment(placement: Placement) -> str:
-    """The value of the session option: an annotation is the name of a device, and is compared as a whole."""
+    """Return the value of the session option: for each device its annotations, which are names compared in full.
+
+    Raises OptionError for names of devices that ONNX Runtime cannot read, and for kinds of device that it does not
+    have.
+    """
     annotations: dict[str, list[str]] = {}
     for device in placement.devices:
         if device.name in placement.used_devices:
@@ -63,7 +68,7 @@ def layer_assignment(placement: Placement) -> str:
 
 
 def device_by_tensor(placement: Placement, source: ModelSource) -> dict[str, str]:
-    """By the name of a tensor: the device of the op that makes it. OpenVINO keeps ONNX's names of tensors."""
+    """Return the device of the op that produces each tensor, by tensor name; OpenVINO keeps ONNX's names."""
     assert source.model is not None
     model = unplaced_clone(placement, source.model)
     ops = zip(model.get_ordered_ops(), placement.devices_of(graph_of(model)), strict=True)
@@ -72,9 +77,9 @@ def device_by_tensor(placement: Placement, source: ModelSource) -> dict[str, str
 
 
 def annotate(graph: Any, devices: dict[str, str]) -> list[str]:
-    """Annotate the nodes of an ONNX graph; the names of those whose outputs OpenVINO's model does not have.
+    """Annotate the nodes of an ONNX graph; return the names of nodes without a counterpart in OpenVINO's model.
 
-    Such a node gets the device of a node that it reads, where there is one.
+    Those get the device of a node whose output they read, if there is one.
     """
     unmapped: list[str] = []
     made_on: dict[str, str] = {}
@@ -85,14 +90,14 @@ def annotate(graph: Any, devices: dict[str, str]) -> list[str]:
             device = next((made_on[name] for name in node.input if name in made_on), None)
         if device is not None:
             made_on.update(dict.fromkeys(node.output, device))
-            entry = next((each for each in node.metadata_props if each.key == ANNOTATION), None)
+            entry = next((item for item in node.metadata_props if item.key == ANNOTATION), None)
             entry = node.metadata_props.add() if entry is None else entry
             entry.key, entry.value = ANNOTATION, device
     return unmapped
 
 
 def _loaded(path: Path) -> Any:
-    """The ONNX model in a file, with its weights. Raises ModelError where these are missing."""
+    """Load an ONNX model with its weights. Raises ModelError for a file that cannot be read."""
     try:
         import onnx
     except ImportError as error:
@@ -104,7 +109,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _write(network: Any, document: dict[str, Any], source: Path, out_path: Path) -> list[Path]:
-    """Write all files or none. Raises OutputError."""
+    """Write all files or none, and return them, the model first. Raises OutputError."""
     import onnx
 
     skeleton = onnx.load(source, load_external_data=False)

@@ -1,4 +1,4 @@
-"""The parts of a placed model, as the work-conserving executor cuts it, and which tensors they read, by number."""
+"""Cut a placed model into the parts that the work-conserving executor runs, and number the tensors that they read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hsdag.runtime.objectives import find_objective
 
 @dataclass(frozen=True)
 class Source:
-    """Output number ``port`` of part number ``part``, or with MODEL_INPUT as ``part`` input number ``port``."""
+    """Output ``port`` of part ``part``, or input ``port`` of the model if ``part`` is MODEL_INPUT."""
 
     part: int
     port: int
@@ -38,17 +38,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class PlacedParts:
-    """Parts in an order in which they can run, and where each output of the model comes from."""
+    """Parts in an order in which they can run, and the source of each output of the model."""
 
     parts: tuple[Part, ...]
     outputs: tuple[Source, ...]
 
 
 def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
-    """The parts of a placed model, cut as ``compile_placed`` cuts it; ``model`` is not changed.
+    """Return the parts of a placed model, cut as ``compile_placed`` cuts it; ``model`` is not changed.
 
-    What goes from an input of the model straight to an output is no part: the input feeds that output. Raises
-    PlacementError when the placement is for another model, or has too many parts.
+    An output that repeats an input of the model is read from that input. Raises PlacementError if the placement is for
+    another model or has too many parts.
     """
     model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
@@ -58,8 +58,8 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     is_steady = find_objective(placement.objective).is_steady
     cut = plan_cut(graph, home, len(devices), by_load=is_steady).cut
     op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}
-    given = (op[node.get_name()] for node in model.get_parameters())
-    fed = {Tensor(MODEL_INPUT, v, 0): Source(MODEL_INPUT, k) for k, v in enumerate(given)}
+    input_ops = (op[node.get_name()] for node in model.get_parameters())
+    fed = {Tensor(MODEL_INPUT, v, 0): Source(MODEL_INPUT, k) for k, v in enumerate(input_ops)}
     parts: list[Part] = []
     single = {d for d, device in enumerate(devices) if has_one_thread(device)}
     submodels = build_submodels(model, cut, in_bf16(devices), single)
@@ -72,22 +72,22 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
 
 
 def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[Source, ...]:
-    """What the inputs of a submodel read, which is number ``part``; adds what it hands out to ``fed``.
+    """Return what the inputs of submodel number ``part`` read, and add its outputs to ``fed``.
 
-    Takes away the constant that only the executor needs, inputs that nothing reads, and outputs that repeat an input or
+    Removes the constant that only the executor needs, inputs that nothing reads, and outputs that repeat an input or
     another output.
     """
     model = submodel.model
     model.remove_result(model.get_results()[-1])
     pairs = zip(model.get_parameters(), submodel.inputs, strict=True)
-    given = {parameter.get_name(): fed[tensor] for parameter, tensor in pairs}
+    source_of = {parameter.get_name(): fed[tensor] for parameter, tensor in pairs}
     handed: dict[tuple[str, int], Source] = {}
     for result, tensor in zip(model.get_results(), submodel.outputs, strict=True):
         source = result.input_value(0)
         passed = _passed_on(source).get_node().get_name()
         key = (source.get_node().get_name(), source.get_index())
-        if passed in given or key in handed:
-            fed[tensor] = given[passed] if passed in given else handed[key]
+        if passed in source_of or key in handed:
+            fed[tensor] = source_of[passed] if passed in source_of else handed[key]
             model.remove_result(result)
         else:
             fed[tensor] = handed[key] = Source(part, len(handed))
@@ -95,11 +95,11 @@ def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[
     for parameter in model.get_parameters():
         if parameter.get_name() not in read:
             model.remove_parameter(parameter)
-    return tuple(given[parameter.get_name()] for parameter in model.get_parameters())
+    return tuple(source_of[parameter.get_name()] for parameter in model.get_parameters())
 
 
 def _passed_on(value: ov.Output) -> ov.Output:
-    """A value without Converts to the type that they read: for nothing else the CPU plugin may give zeros."""
+    """Skip Converts to the type that they read; the CPU plugin may return zeros for a model of nothing else."""
     node = value.get_node()
     if node.get_type_name() == "Convert" and node.get_input_element_type(0) == node.get_output_element_type(0):
         return _passed_on(node.input_value(0))

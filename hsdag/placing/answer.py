@@ -39,7 +39,6 @@ def speed_sentence(
     no_single: str = NO_SINGLE,
     twin: tuple[str, str] = ("HETERO", "with the same placement"),
     takes: str = LATENCY.takes,
-    budget_s: float = 60.0,
     busy: float = 0.0,
 ) -> str:
     """What the answer gains, in a sentence or two: a plan ``takes`` so many times as long, or as much of what counts.
@@ -50,7 +49,7 @@ def speed_sentence(
     the best of the other placements, with how many times faster than the best single device it is. ``turned_down`` says
     why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
     none; ``wholes`` what to do with whole devices that were faster; ``uncompared`` why no split was compared.
-    ``budget_s`` was to be spent, and ``busy`` is the share of the processors that other programs took meanwhile.
+    ``busy`` is the share of the processors that other programs took meanwhile.
     """
     word = "faster" if takes == LATENCY.takes else "better"
     others = dict(disallowed or {})
@@ -65,7 +64,7 @@ def speed_sentence(
             f"it takes {ratio.value:.2f} {takes} {than} the placement {_interval(ratio)}",
         ]
     elif answer == best_single:
-        reasons = "; ".join(down) or uncompared or _nearest_words(best_single, nearest, takes, budget_s)
+        reasons = "; ".join(down) or uncompared or _nearest_words(best_single, nearest, takes)
         is_open = any(TOO_FEW in reason for reason in (turned_down or {}).values())
         clauses = [f"Not decided: {reasons}" if is_open else f"{reasons[:1].upper()}{reasons[1:]}"]
     elif takes != LATENCY.takes:
@@ -97,7 +96,7 @@ def speed_sentence(
     return " ".join(f"{each}." for each in said)
 
 
-def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: str, budget_s: float) -> str:
+def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: str) -> str:
     """That no placement beat the best single device, and how far the nearest one is, or that it is not known."""
     if nearest is None or not nearest[1].is_known:
         return f"no placement beat {best_single}"
@@ -108,21 +107,23 @@ def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: s
         return f"no placement beat {best_single}: the nearest, {name}, {how}"
     return (
         f"not decided: {name} and {best_single} could not be told apart ({over.low:.2f} to {over.high:.2f} times as "
-        f"{'fast' if takes == LATENCY.takes else 'good'}, 95% interval; {_telling(over, budget_s)})"
+        f"{'fast' if takes == LATENCY.takes else 'good'}, 95% interval; "
+        f"{'too close to tell' if times_to_tell(over) is None else 'more rounds would tell'})"
     )
 
 
-def _telling(tie: Ratio, budget_s: float) -> str:
-    """The budget that would tell which of two is faster: an interval is as wide as one over the root of its rounds."""
+def times_to_tell(tie: Ratio) -> float | None:
+    """How many times as many rounds would tell which of two is faster; None where even the most would not.
+
+    An interval is as wide as one over the root of its rounds.
+    """
     off = abs(np.log(tie.value)) / (0.5 * np.log(tie.high / tie.low))
-    if tie.num_rounds > MAX_ROUNDS * off**2:
-        return "too close to tell"
-    return f"about --budget {np.ceil(budget_s / off**2):.0f}s would tell"
+    return None if tie.num_rounds > MAX_ROUNDS * off**2 else float(1 / off**2)
 
 
 def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
     """Why placements that seem faster than the best single device are not the answer, where rounds were too few."""
-    why = f"{TOO_FEW} where {MIN_ROUNDS_TO_CLAIM} are needed: raise --budget"
+    why = f"{TOO_FEW} where {MIN_ROUNDS_TO_CLAIM} are needed"
     few = {name: each.num_rounds for name, each in ratios.items() if each.value > 1.0 and not each.is_known}
     return {name: f"in {rounds} round{'s' * (rounds > 1)} only, {why}" for name, rounds in few.items()}
 

@@ -57,7 +57,7 @@ Difference = Mapping[str, float | None]
 
 PART_S = 0.06
 """About what OpenVINO takes at least to compile one of many parts of a model."""
-NO_TIME = "there was no time to compile it: raise --budget"
+NO_TIME = "there was no time to compile it"
 
 _REFERENCE, _OTHERWISE = "reference {}", "computed differently"
 _SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -69,13 +69,14 @@ _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "
 class Pace:
     """Seconds that a device takes to compile the model, and for an inference, and the slowest candidate to open.
 
-    A process takes ``process_s`` to start.
+    A process takes ``process_s`` to start, and one of many parts of the model ``part_s`` to compile.
     """
 
     compile_s: float = 0.0
     run_s: float = 0.0
     open_s: float = 0.0
     process_s: float = PROCESS_S
+    part_s: float = PART_S
 
     @staticmethod
     def of(
@@ -84,24 +85,21 @@ class Pace:
         in_flight: int = 1,
         least_run_s: float = 0.0,
         process_s: float = PROCESS_S,
+        part_s: float = PART_S,
     ) -> Pace:
-        """By a profile, and by what was opened and ran since; an inference takes longer with others ``in_flight``.
-
-        A process takes ``process_s`` to start.
-        """
-        process_s = max(process_s, PROCESS_S)
+        """By a profile, and by what was opened and ran since; an inference takes longer with others ``in_flight``."""
+        process_s, part_s = max(process_s, PROCESS_S), max(part_s, PART_S)
         if profile is None:
-            return Pace(slowest_open_s, least_run_s, slowest_open_s, process_s)
+            return Pace(slowest_open_s, least_run_s, slowest_open_s, process_s, part_s)
         compile_s = max(times.compile_s for times in profile.times)
         run_s = in_flight * min(float(np.nansum(times.time_s)) for times in profile.times)
-        return Pace(compile_s, max(run_s, least_run_s), max(compile_s, slowest_open_s), process_s)
+        return Pace(compile_s, max(run_s, least_run_s), max(compile_s, slowest_open_s), process_s, part_s)
 
     def opening_s(self, candidate: Candidate) -> float:
         """About what a candidate takes to compile: a whole model, or parts, which OpenVINO compiles one by one."""
         if candidate.devices is None:
             return self.compile_s
-        num_parts = len(candidate.target.split(",")) * (1 + len(candidate.regions))
-        return 2 * self.compile_s + PART_S * num_parts
+        return max(2 * self.compile_s + PART_S * candidate.num_parts, self.part_s * candidate.num_parts)
 
     def timeline_s(self, budget_s: float) -> float:
         """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""
@@ -168,7 +166,8 @@ def check_of(session: Session, options: PlaceOptions) -> Check:
 class Verifier:
     """Compares the outputs of candidates that a runner has opened.
 
-    After ``end_s``, by ``time.monotonic``, no more is tried to find out how far apart right outputs may be.
+    After ``end_s``, by ``time.monotonic``, or when ``should_stop`` says so, no more is tried to find out how far apart
+    right outputs may be, and no process is started for a candidate.
     """
 
     REFERENCES: ClassVar[dict[ReferenceName, Candidate]] = {
@@ -177,9 +176,15 @@ class Verifier:
         "numpy": Candidate("numpy"),
     }
 
-    def __init__(self, runner: CandidateRunner, check: Check, end_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        runner: CandidateRunner,
+        check: Check,
+        end_s: float = math.inf,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.runner = runner
-        self._end_s = end_s
+        self._end_s, self._should_stop = end_s, should_stop
         self.check = check
         self._otherwise = [] if check.is_limit else self._other_ways()
         self._own, self._was_measured = 0.0, False  # of the whole model, as far as it was computed otherwise
@@ -194,7 +199,7 @@ class Verifier:
 
     def in_own_process(self, name: str) -> Verdict:
         """Run a candidate before anything else in a new process, if there is time for one, then compare its outputs."""
-        if time.monotonic() + self.runner.client.start_s + self.runner.slowest_open_s > self._end_s:
+        if self._is_over(self.runner.client.start_s + self.runner.slowest_open_s):
             return self.compared(name)
         self.runner.client.restart()
         try:
@@ -252,6 +257,9 @@ class Verifier:
         others += [self.REFERENCES["cpu"], _ONE_THREAD, self.REFERENCES["op-by-op"]]
         return [other for other in others if other != self.REFERENCES[self.check.reference]]
 
+    def _is_over(self, takes_s: float = 0.0) -> bool:
+        return self._should_stop() or time.monotonic() + takes_s > self._end_s
+
     def heed(self, devices: Sequence[str]) -> None:
         """Allow what devices alone lose, too, which the runner has opened; ways that take longer come behind them."""
         if self.check.reduced and not self.check.is_limit:
@@ -264,7 +272,7 @@ class Verifier:
         rounding say nothing about it.
         """
         while apart > self.check.tolerance(self._own, is_split=is_split) and self._otherwise:
-            if self._is_inconclusive or (self._was_measured and time.monotonic() > self._end_s):
+            if self._is_inconclusive or (self._was_measured and self._is_over()):
                 break
             other = self._otherwise.pop(0)
             try:
@@ -342,6 +350,7 @@ def final_comparison(
     wholes: Collection[str] = (),
     defaults: Mapping[str, str] | None = None,
     end_s: float = math.inf,
+    after_s: float = 0.0,
     opening_s: Callable[[Candidate], float] = lambda _: 0.0,
     rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
@@ -358,7 +367,8 @@ def final_comparison(
     with the reason, are never the answer; where ``check`` is a limit, nor are devices that differ more.
 
     Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case, but for
-    finalists that would not be open by ``end_s`` if they took ``opening_s``. Of the
+    finalists that would not be open ``after_s`` before ``end_s``, the time of what follows the rounds, if they took
+    ``opening_s``. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
     ``protocol.limit_s`` is too short; then outputs are checked, until ``end_s`` as ``Verifier`` says. Of ``wholes``,
     devices of which others are parts, none is chosen where a finalist beats every part: it is for those who keep the
@@ -367,7 +377,7 @@ def final_comparison(
     not slower beyond doubt. Raises SearchError when no answer is left.
     """
     begin_s = clock()
-    others = OtherPrograms()
+    others, was_stopped = OtherPrograms(), should_stop()
     begun, reasons, given = dict(start or {}), dict(disallowed or {}), dict(defaults or {})
     candidates = {**singles, **finalists, **begun, **automatic}
     sure = [*(name for name in singles if name not in slow), *begun, *list(finalists)[:1]]
@@ -377,7 +387,7 @@ def final_comparison(
     opened: dict[str, Opened] = {}
 
     def prepare(name: str) -> None:
-        if opened and name in finalists and time.monotonic() + opening_s(candidates[name]) > end_s:
+        if opened and name in finalists and time.monotonic() + opening_s(candidates[name]) > end_s - after_s:
             raise CandidateFailed(NO_TIME)
         opened[name] = runner.open(name, candidates[name])
         if candidates[name].devices is not None and len(opened[name].devices) == 1:
@@ -385,7 +395,7 @@ def final_comparison(
             runner.close(name)
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
 
-    verifier = Verifier(runner, check, end_s)
+    verifier = Verifier(runner, check, end_s, should_stop)
     if check.is_limit:  # what finalists have to beat is a device that keeps it
         on_step("checking the outputs of every device")
     verdicts = _judged(verifier, singles) if check.is_limit else {}
@@ -402,7 +412,7 @@ def final_comparison(
         prepare=prepare,
         num_sure=len(sure),
         kept=[*given, *given.values()],
-        should_stop=should_stop,
+        should_stop=lambda: should_stop() and not was_stopped,  # else the limit is short already
         on_step=on_step,
         pulse=runner.pulse,
         clock=clock,

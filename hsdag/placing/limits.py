@@ -12,7 +12,7 @@ import numpy as np
 
 from hsdag.drawing import in_bytes
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.placement.placement import Placement
 from hsdag.placing.session import Session
@@ -34,7 +34,7 @@ def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelPr
     """Why single devices are ruled out: they break a pin, lack the memory for an inference, or are no limited part."""
     found = {} if profile is None else _overfull(session, profile)
     limited = {spec.plugin for spec in session.devices.placed if spec.name in options.memory_bytes}
-    own, wholes = session.devices.defaults, session.devices.wholes
+    own, wholes = session.devices.defaults, session.devices.whole_devices
     for spec in session.devices.rivals:
         if spec.name in wholes and spec.plugin in limited and own.get(spec.name, spec.name) not in options.memory_bytes:
             found[spec.name] = "--memory is about its parts"
@@ -71,7 +71,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
         return None
     units = session.of_units(problem, [names[device] for device in chosen])
     device = np.array([index[name] for name in chosen])
-    taken = held_bytes(session.graph, device, session.widens)
+    taken = resident_weight_bytes(session.graph, device, session.widens)
     if units is not None and problem.costs is not None:
         taken = np.maximum(taken, MemoryCheck(problem.costs, problem.semantics).peak_bytes(units))
     for name, size in zip(problem.devices, taken.tolist(), strict=True):

@@ -20,7 +20,7 @@ from hsdag import __version__
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import HsdagError, OptionError, SearchError
 from hsdag.ir.files import check_writable, write_atomically
-from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.scenario import context_of
 from hsdag.ir.host import command_line
 from hsdag.ir.kernels import compiling_at_most
@@ -34,10 +34,14 @@ from hsdag.placing.answer import (
     faster_wholes,
     nearest_of,
     speed_sentence,
+    times_to_tell,
+    too_few_rounds,
     turned_down,
 )
 from hsdag.placing.bound import least_s, left_to_gain
-from hsdag.placing.final import FinalComparison, Pace, check_of, family_ratios, final_comparison
+from hsdag.placing.devices import devices_of, settled
+from hsdag.placing.final import NO_TIME, FinalComparison, Pace, check_of, family_ratios, final_comparison
+from hsdag.placing.kinds import COPIES, SHARDS, Kinds, timed_kinds
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.result import (
     CostsRecord,
@@ -48,7 +52,7 @@ from hsdag.placing.result import (
     ScenarioRecord,
     Tally,
 )
-from hsdag.placing.run_folder import RESULT, RUN, read_record
+from hsdag.placing.run_folder import RESULT, RUN
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.placing.shards import ops_by_device, sharded_candidate, weights_by_device
@@ -59,20 +63,15 @@ from hsdag.placing.tuning import (
     settings_sentence,
     tune,
 )
-from hsdag.runtime.machine.devices import (
-    DeviceSet,
-    canonical,
-    make_core,
-    resolve_devices,
-    with_precision,
-)
+from hsdag.placing.wanted import Wanted
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
 from hsdag.runtime.measuring.caches import identity
+from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM
 from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets, plain_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
-from hsdag.search.driver import Member, Watcher, budget_shortage
-from hsdag.search.options import ANY_PRECISION, LIMITS, PlaceOptions, flag
+from hsdag.search.driver import Member, Watcher, shortage
+from hsdag.search.options import LIMITS, PlaceOptions, flag
 from hsdag.workers.pool import pool_of
 
 UNDER_HETERO = "HETERO:"
@@ -99,7 +98,7 @@ LATE = 0.6
 WORTH_TELLING = 0.05
 """Share of the comparison's time in which the machine gave much less, from which on it is said."""
 
-INTERRUPTED_LIMIT_S = 4.0
+INTERRUPTED_LIMIT_S = 2.0
 """Seconds for the final comparison after an interrupt."""
 
 
@@ -127,7 +126,7 @@ def run_place(
         if resume and not (run_folder / RUN).is_file():
             raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without --resume")
     watcher.on_phase("loading devices")
-    devices, fixed = _settled(_devices(options), options.start, run_folder if resume else None)
+    devices, fixed = settled(devices_of(options), options.start, run_folder if resume else None)
     watcher.on_phase("reading the model")
     with (
         Session(
@@ -152,10 +151,12 @@ def run_place(
             watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
         start = _start(session, options)
         session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
-        tuned = tune(session, options, watcher, fixed)
+        kinds = Kinds() if resume else timed_kinds(session, options, watcher, begin_s)
+        wanted = Wanted(options.budget_s)
+        tuned = tune(session, options, watcher, fixed, wanted)
         session.client.should_abandon = lambda: False
         search = Search(session, options, watcher, begin_s)
-        search.tuned = tuned
+        search.tuned, search.kinds, search.wanted = tuned, kinds, wanted
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
@@ -172,50 +173,6 @@ def run_place(
                 f"searching {search.search_s:.0f} s, comparing {spent_s - read_s - search.search_s:.0f} s"
             )
     return result
-
-
-def _devices(options: PlaceOptions) -> DeviceSet:
-    """The devices that the executor runs on. Raises DeviceError, OptionError for what it has no use for."""
-    if options.executor != "cuda":
-        found = resolve_devices(options.devices, options.partition_cpu)
-        if options.precision not in (None, ANY_PRECISION):
-            hinted = with_precision(found.all, options.precision)
-            num = len(found.placed)
-            found = DeviceSet(hinted[:num], hinted[num:])
-            make_core(found.all)  # which refuses what a device does not have
-        return found
-    if options.precision:
-        raise OptionError("--infer-precision is a hint for OpenVINO's devices, which --executor cuda does not use")
-    if options.partition_cpu is not None:
-        raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
-    from hsdag.runtime.torch.devices import resolve_torch_devices  # only here: it loads torch
-
-    return resolve_torch_devices(options.devices)
-
-
-def _settled(
-    devices: DeviceSet, start: Placement | None, resumed: Path | None
-) -> tuple[DeviceSet, dict[str, DeviceSpec]]:
-    """The devices, and as they were given those whose settings a placement to start with has, or a resumed search.
-
-    What these have beyond what the user has given was chosen by the search that made them.
-    """
-    known = list(start.devices) if start is not None else []
-    defaults: dict[str, str] = {}
-    if resumed is not None:
-        record = read_record(resumed)
-        known, defaults = record.devices, record.defaults
-    described = {spec.name: canonical(spec) for spec in known}
-
-    def settled(spec: DeviceSpec) -> DeviceSpec:
-        other = described.get(spec.name, spec)
-        is_more = other.plugin == spec.plugin and spec.properties.items() <= other.properties.items()
-        return other if is_more else spec
-
-    placed, rivals = (tuple(map(settled, specs)) for specs in (devices.placed, devices.rivals))
-    extra = tuple(described[name] for name in defaults)
-    fixed = {spec.name: spec for spec in (*devices.all, *extra) if spec.name in described}
-    return DeviceSet(placed, rivals + extra, defaults), fixed
 
 
 def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
@@ -241,6 +198,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     placed = proposed_candidates(search)
+    if interrupted:  # the best so far is the best of what was timed
+        placed = {name: each for name, each in placed.items() if was_timed(search, name)}
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
         baselines = {
@@ -270,10 +229,11 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed=disallowed,
         slow=slow_devices(search, 1.0 if interrupted or is_late else FAR_SLOWER),
         opening_s=search.pace.opening_s,
-        wholes=session.devices.wholes,
+        after_s=whole_s - limit_s,
+        wholes=session.devices.whole_devices,
         defaults=session.devices.defaults,
         end_s=search.begin_s + options.budget_s,
-        should_stop=lambda: watcher.should_stop() and not interrupted,
+        should_stop=watcher.should_stop,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
     )
@@ -323,6 +283,7 @@ def result_of(
     session, options, folder = search.session, search.options, search.folder
     subject, devices = session.subject, session.devices.all
     rows = rows_of(search, final)
+    wanted = wanted_of(search, final)
     settings = tuple(settings_record(each, final) for each in search.tuned.values())
     too_large = {name: f"it was left out: {why}" for name, why in session.too_large(search.profile).items()}
     hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in devices}
@@ -347,6 +308,9 @@ def result_of(
         interrupted=interrupted,
         warnings=tuple(warnings_of(search, final)),
         bound=_bound(search, final),
+        kinds=dict(search.kinds.times),
+        wanted="" if interrupted else wanted.words,
+        wanted_budget_s=None if interrupted else wanted.seconds,
         others=final.others,
         scenarios=tuple(map(ScenarioRecord.of, session.scenarios)),
         state_bytes_per_token=state_bytes_per_token(search, final),
@@ -510,7 +474,6 @@ def _sentence(search: Search, final: FinalComparison, settings: Sequence[DeviceS
         no_single=_no_single(search, final),
         twin=words,
         takes=options.objective.takes,
-        budget_s=options.budget_s,
         busy=final.others,
     )
     used = set(_answer_devices(search, final))
@@ -522,6 +485,25 @@ def _no_single(search: Search, final: FinalComparison) -> str:
     if final.best_single is not None:
         return ""
     return NO_MEMORY if len(search.session.too_large(search.profile)) == len(search.session.devices.all) else NO_SINGLE
+
+
+def wanted_of(search: Search, final: FinalComparison) -> Wanted:
+    """What there was no time for in the search, and in the comparison: to compile and to tell apart candidates."""
+    budget_s, wanted, versus = search.options.budget_s, search.wanted, final.best_single
+    for name in final.finalists:
+        if final.comparison.failures.get(name) == NO_TIME:
+            wanted.add(f"compile {name}")
+    if versus != final.answer or versus is None or len(search.session.devices.placed) == 1:
+        return wanted
+    few = {name: over for name, over in final.ratios.items() if name in too_few_rounds(final.ratios)}
+    for name in [each for each in final.finalists if each in few]:
+        wanted.add(f"tell {name} from {versus}", budget_s * MIN_ROUNDS_TO_CLAIM / few[name].num_rounds)
+    nearest = nearest_of(final)
+    if nearest is not None and nearest[1].is_known and not nearest[1].is_slower:
+        times = times_to_tell(nearest[1])
+        if times is not None:
+            wanted.add(f"tell {nearest[0]} from {versus}", times * budget_s)
+    return wanted
 
 
 def _other_executor(search: Search, final: FinalComparison) -> tuple[str, tuple[str, str]]:
@@ -581,14 +563,14 @@ def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
         return dict(weights_by_device(session, search.proposals.sharded(search.shardings[final.answer])))
     if final.answer in search.copies:
         copies = search.copies[final.answer]
-        each = [held_bytes(session.graph, homes, session.widens) for homes in copies.homes(search.problem)]
+        each = [resident_weight_bytes(session.graph, homes, session.widens) for homes in copies.homes(search.problem)]
         if isinstance(copies.pipeline, Sharding) and search.proposals is not None:
             each.append(np.array([*weights_by_device(session, search.proposals.sharded(copies.pipeline)).values()]))
         return dict(zip(names, np.sum(each, axis=0).tolist(), strict=True))
     devices = _answer_devices(search, final)
     if not set(devices) <= set(names):
         return {}
-    held = held_bytes(session.graph, np.array([names.index(name) for name in devices]), session.widens)
+    held = resident_weight_bytes(session.graph, np.array([names.index(name) for name in devices]), session.widens)
     return dict(zip(names, held.tolist(), strict=True))
 
 
@@ -620,10 +602,10 @@ def why_uncompared(search: Search, final: FinalComparison) -> str | None:
     if split.tried:
         return split.words
     compile_s = max(opened.compile_s for opened in final.opened.values())
-    shortage = budget_shortage(search.options.budget_s, compile_s, search.left_s)
+    lack = shortage(compile_s, search.left_s)
     tied = search.problem.num_units < 2
     why = "all ops have to stay together" if tied else f"the method {search.options.method} proposed none"
-    reason = f", since {why}" if shortage is None or tied else f": {shortage}"
+    reason = f", since {why}" if lack is None or tied else f": {lack[0]}"
     return f"no split placement was tried{reason}"
 
 
@@ -639,9 +621,14 @@ def _timeline(search: Search, final: FinalComparison, answer: Candidate) -> Time
 
 
 def slow_devices(search: Search, times: float) -> set[str]:
-    """Devices on which the search measured the model to take more than ``times`` as long as on another one."""
+    """Devices on which the model was measured to take more than ``times`` as long as on another one.
+
+    By the search, or where it has measured none, by what each took when the kinds of answers were timed.
+    """
     alone = [each for each in search.events if each.score.failure is None and not each.plan.is_split]
-    most_s = times * min((each.score.value for each in alone), default=np.inf)
+    if not alone:
+        return {spec.name for spec in search.session.devices.all if search.kinds.times.get(spec.name, 0.0) > times}
+    most_s = times * min(each.score.value for each in alone)
     return {search.problem.devices[each.plan.placement[0]] for each in alone if each.score.value > most_s}
 
 
@@ -665,6 +652,18 @@ def proposed_candidates(search: Search) -> dict[str, Candidate]:
     predicted_s += [each.period_s for each in search.copies.values()]
     is_first = min(predicted_s, default=np.inf) < min(split, default=np.inf)
     return {**divided, **placed} if is_first else {**placed, **divided}
+
+
+def was_timed(search: Search, name: str) -> bool:
+    """Whether what the search proposes by a name was timed before the comparison."""
+    if name in search.shardings:
+        return SHARDS in search.kinds.times or (
+            search.proposals is not None and search.proposals.best_times is not None
+        )
+    if name in search.copies:
+        return COPIES in search.kinds.times
+    plan = search.plans[name.removeprefix(UNDER_HETERO)]
+    return any(event.plan == plan and event.score.failure is None for event in search.events)
 
 
 def _versions() -> dict[str, str]:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from hsdag.drawing import Shown, html_summary, in_bytes, shortened, text_table
+from hsdag.drawing import Displayable, html_summary, in_bytes, shortened, text_table
 from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, parse_document, read_text
@@ -34,6 +34,9 @@ from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.recording import Event
 from hsdag.search.driver import Member
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 SHOWN_REASONS = 3
 """Number of reasons that a count of failures names; the run folder has all."""
@@ -264,8 +267,8 @@ def settings_table(settings: Sequence[DeviceSettings]) -> tuple[list[str], list[
     return ["device", "setting", "x", "95% interval"], cells
 
 
-class PlaceResult(Shown, Record):
-    """A finished search, which can be used like its placement; every value is in ``unit``, that of the objective.
+class PlaceResult(Displayable, Record):
+    """A finished search, with its ``placement``; every value is in ``unit``, that of the objective.
 
     ``value`` is the answer's median; ``rows`` have every candidate of the final comparison, the fastest first;
     ``failures`` say why others are missing, ``no_single`` why all single devices are, and ``turned_down`` why faster
@@ -276,8 +279,10 @@ class PlaceResult(Shown, Record):
     ``others`` is the share of the processors that other programs took during the comparison.
     ``samples`` are the values of every inference of the comparison, by candidate and round; ``costs`` what the
     measurements made of the profile, ``timeline`` a measured run of the answer, where there was time for one;
-    ``settings`` are those of devices that were raced before the search;
-    ``bound`` says what could be gained at most, ``lines`` are the answer for people; ``environment`` the versions and
+    ``settings`` are those of devices that were raced before the search; ``kinds`` what the best of each kind took when
+    it was timed once before all else, over what the fastest device took;
+    ``bound`` says what could be gained at most, ``wanted`` what there was no time for, and that ``wanted_budget_s`` is
+    enough for it, ``lines`` are the answer for people; ``environment`` the versions and
     the hardware by their names, and ``finished`` the time in UTC (ISO 8601).
     """
 
@@ -303,7 +308,10 @@ class PlaceResult(Shown, Record):
     interrupted: bool = False
     warnings: tuple[Words, ...] = ()
     bound: str = ""
+    wanted: Words = ""
+    wanted_budget_s: float | None = None
     others: float = 0.0
+    kinds: dict[str, float] = Field(default_factory=dict)
     scenarios: tuple[ScenarioRecord, ...] = ()
     state_bytes_per_token: dict[str, float] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
@@ -322,11 +330,32 @@ class PlaceResult(Shown, Record):
             raise ValueError("one of the 'rows' has to be the answer")
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        """All other attributes are the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
-        if name.startswith("_") or "placement" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self.placement, name)
+    @property
+    def affinity(self) -> dict[str, str]:
+        """The placement's device of each op, by the op's name."""
+        return self.placement.affinity
+
+    @property
+    def devices(self) -> list[DeviceSpec]:
+        """The devices of the placement."""
+        return self.placement.devices
+
+    @property
+    def used_devices(self) -> tuple[str, ...]:
+        """Names of the devices that hold at least one op of the placement."""
+        return self.placement.used_devices
+
+    def save(self, path: str | Path) -> None:
+        """Write the placement to a file. Raises OutputError."""
+        self.placement.save(path)
+
+    def apply(self, model: ov.Model) -> ov.Model:
+        """Set the affinity of every op of ``model``, and return a copy prepared for HETERO, as ``Placement.apply``."""
+        return self.placement.apply(model)
+
+    def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
+        """Compile ``model`` with the placement, for HETERO or one device, as ``Placement.compile``."""
+        return self.placement.compile(core, model, properties)
 
     @property
     def answer(self) -> Row:
@@ -462,7 +491,8 @@ class PlaceResult(Shown, Record):
     def summary(self) -> tuple[str, ...]:
         """What to run, what that gains, warnings, and what more could be gained; doubts about outputs come first."""
         at = self.lines.index(self.sentence) if self.sentence in self.lines else 1
-        said = (*self.lines[:at], self.sentence, *(f"Warning: {warning}." for warning in self.warnings), self.bound)
+        warnings = [f"Warning: {warning}." for warning in self.warnings]
+        said = (*self.lines[:at], self.sentence, *warnings, self.bound, self.wanted)
         return tuple(filter(None, dict.fromkeys(said)))
 
     def compact_table(self) -> tuple[list[str], list[list[str]]]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from hsdag.ir.errors import DeviceError, SearchError
-from hsdag.ir.graph.computation_graph import inverse_of
 from hsdag.ir.graph.state import results_by_chance
 from hsdag.ir.kernels import compiling_at_most
 from hsdag.ir.processes import CandidateFailed
@@ -23,6 +22,7 @@ from hsdag.methods.incumbent import Contribution
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.copies import Copies, proposed_copies
 from hsdag.placing.final import RUNS_EACH_ROUND, Pace, Verifier, check_of
+from hsdag.placing.kinds import SHARDS, SPLIT, Kinds, contiguous
 from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
@@ -36,12 +36,13 @@ from hsdag.placing.shards import (
 )
 from hsdag.placing.subject import with_costs
 from hsdag.placing.tuning import Tuned
+from hsdag.placing.wanted import Wanted
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT
 from hsdag.runtime.measuring.messages import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.measuring.profiler import Effort
+from hsdag.runtime.measuring.profiler import NO_TIME, Effort
 from hsdag.runtime.objectives import Quantity
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan, unit_priority
@@ -52,7 +53,7 @@ from hsdag.scoring.measured import MeasuredEvaluator
 from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Event, RecordingEvaluator
 from hsdag.scoring.schedule import model_values
-from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage, compile_search
+from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, compile_search, shortage
 from hsdag.search.options import PlaceOptions
 from hsdag.workers.pool import Pool
 
@@ -71,6 +72,8 @@ UNCOMPILED = (
 """What is said of a search that has not been compiled."""
 
 LOST = "the model is not divided: the best way to do so took"
+TIMED = "times as long as the fastest device when both were timed"
+"""What is said of shards that were timed and have lost, before and after how much."""
 
 DIFFERENCE_SHARE = 0.2
 """Share of the budget in which is measured what may run where so that outputs keep the largest difference."""
@@ -84,7 +87,8 @@ class Search:
     plans that were measured, ``num_simulated`` counts the others, and ``finalists`` are those worth comparing, with the
     executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops. ``tuned`` are the devices whose
     settings were raced. The budget runs from ``begin_s``; of it ``left_s`` were left when the search began, without
-    those of the final comparison.
+    those of the final comparison. ``kinds`` is what the best of each kind took before,
+    ``wanted`` what there was no time for.
     """
 
     def __init__(
@@ -107,6 +111,8 @@ class Search:
         self.shardings: dict[str, Sharding] = {}
         self.proposals: ShardProposals | None = None
         self.tuned: dict[str, Tuned] = {}
+        self.kinds = Kinds()
+        self.wanted = Wanted(options.budget_s)
         self.contributions: list[Contribution] = []
         self.search_s = self.left_s = self._before_s = 0.0
 
@@ -141,9 +147,10 @@ class Search:
         if self.shardings and self.proposals is not None and limit_s > 0:  # else the comparison measures what there is
             watcher.on_phase("measuring shards")
             found = list(self.shardings.values())
-            self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s))
+            measured = self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s)
+            self.shardings = named(self._believed(measured))
             if not self.shardings and (times := self.proposals.best_times) is not None:
-                watcher.note(f"{LOST} {times:.2f} times as long as the fastest device when both were timed")
+                watcher.note(f"{LOST} {times:.2f} {TIMED}")
         self._before_s = time.monotonic() - self.begin_s
         self.left_s = self._for_search_s
         watcher.on_left(self.left_s + options.budget_s - self._most_s)
@@ -190,7 +197,7 @@ class Search:
         runner = self.session.runner
         is_steady = Quantity.PERIOD in self.options.objective.quantities
         runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
-        return Pace.of(self.profile, runner.slowest_open_s, *runs, self.session.client.start_s)
+        return Pace.of(self.profile, runner.slowest_open_s, *runs, self.session.client.start_s, runner.part_s)
 
     @property
     def _most_s(self) -> float:
@@ -228,11 +235,35 @@ class Search:
             note = told_under_hetero(proposals)
         else:
             self.proposals = proposals
-            self.shardings = named(proposals.to_measure(PROPOSED_SHARE * options.budget_s))
-            gains = any(each.predicted_s < proposals.whole_s for each in self.shardings.values())
+            found = proposals.to_measure(PROPOSED_SHARE * options.budget_s)
+            gains = any(each.predicted_s < proposals.whole_s for each in found)
+            self.shardings = named(self._with_timed(found, proposals.whole_s, gains=gains))
             note = None if gains else told_undivided(proposals)
         if note is not None:
             self.watcher.note(note)
+
+    def _with_timed(self, found: list[Sharding], whole_s: float, *, gains: bool) -> list[Sharding]:
+        """Ways to divide the model, with the one that was timed before, unless that has lost.
+
+        None where it has lost for sure, and the others are not predicted to gain anything either.
+        """
+        early, times = self.kinds.sharding, self.kinds.times.get(SHARDS)
+        if early is None or times is None:
+            return found
+        if self.kinds.has_lost(SHARDS) and not gains:
+            self.watcher.note(f"{LOST} {times:.2f} {TIMED}")
+            return []
+        if self.kinds.is_near(SHARDS) and early not in found:
+            found.insert(int(gains), replace(early, predicted_s=times * whole_s))
+        return found
+
+    def _believed(self, measured: list[Sharding]) -> list[Sharding]:
+        """Ways to divide the model that were measured, or where all have lost, the one that has not when timed before.
+
+        The machine may have given less while they were measured: the comparison decides then.
+        """
+        early = self.kinds.sharding
+        return [early] if early is not None and not measured and self.kinds.is_near(SHARDS) else measured
 
     def _profiled(self) -> ModelProfile | None:
         session, options = self.session, self.options
@@ -244,7 +275,7 @@ class Search:
                 replace(effort, total_s=min(effort.total_s, 0.4 * left_s)),
                 self.watcher.on_phase,
                 self.watcher.should_stop,
-                on_note=self.watcher.note,
+                on_note=self._heed,
                 side_by_side=options.executor != "hetero" or options.objective.is_steady,
             )
         except DeviceError as error:
@@ -255,6 +286,12 @@ class Search:
             self.unprofiled = str(error) if stopped else f"{error}; every placement was measured instead"
             self.watcher.note(self.unprofiled)
             return None
+
+    def _heed(self, note: str) -> None:
+        """Say a note of the profiler, and remember that it had too little time."""
+        if note.startswith(NO_TIME):
+            self.wanted.add("measure what happens between devices well")
+        self.watcher.note(note)
 
     def _problem_of(self, profile: ModelProfile | None) -> Problem:
         problem = self.session.problem(max_share=self.options.chosen_preset.max_share, profile=profile)
@@ -291,9 +328,17 @@ class Search:
         each_s = pace.compile_s + (measurement.warm_ups + measurement.runs) * pace.run_s
         if self.options.resolved_reward != "hybrid" or self.left_s >= num_first * each_s:
             return False
-        lack = budget_shortage(self.options.budget_s, each_s, self.left_s, max(ENOUGH_PLACEMENTS, num_first))
+        lack = self._lacks(each_s, self.left_s, max(ENOUGH_PLACEMENTS, num_first))
         self.watcher.note(f"{lack}; nothing is measured before the comparison")
         return True
+
+    def _lacks(self, each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> str | None:
+        """Why the time that is left is too short to measure placements, and remember it; None where it is not."""
+        found = shortage(each_s, left_s, enough)
+        if found is None:
+            return None
+        self.wanted.add(f"measure {enough} placements", self.options.budget_s + found[1])
+        return found[0]
 
     def _tell_what_it_takes(self, event: Event, recorder: RecordingEvaluator) -> None:
         """Leave the comparison more where measuring takes longer than the profile says.
@@ -304,9 +349,9 @@ class Search:
         recorder.budget = replace(recorder.budget, seconds=min(self.left_s, self._for_search_s))
         if recorder.num_evaluations == 1:
             left_s = recorder.budget.seconds - recorder.elapsed_s
-            lack = budget_shortage(self.options.budget_s, recorder.elapsed_s, left_s)
+            lack = self._lacks(recorder.elapsed_s, left_s)
             if lack is not None:
-                self.watcher.note(lack)
+                self.watcher.note(f"{lack}: few are measured")
 
     def _search(self, driver: Driver, placer: Placer[Any], *, is_short: bool) -> None:
         """Evaluate first guesses, and let the placer search to the end."""
@@ -325,7 +370,7 @@ class Search:
             self.watcher.on_phase("searching")
             hybrid = self._hybrid(recorder, placer, is_short=is_short or not is_compiled)
             if hybrid is not None and (is_short or not is_compiled):
-                hybrid.evaluate(_contiguous(self.problem))
+                hybrid.evaluate(contiguous(self.problem))
             if not is_compiled:
                 self.watcher.note(UNCOMPILED)
             elif hybrid is None or is_short or self.options.resolved_reward != "hybrid" or placer.learns:
@@ -341,7 +386,7 @@ class Search:
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
         if not self.finalists and self.costs is not None:  # measuring devices alone took all of the time
             memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
-            plans = [p for p in _contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
+            plans = [p for p in contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
             values = model_values(self.problem, self.costs, plans)
             self.finalists = [plans[i] for i in np.argsort(values)[:count].tolist() if np.isfinite(values[i])]
             self.num_simulated += len(plans)
@@ -365,15 +410,17 @@ class Search:
     def _first_splits(self) -> list[Plan]:
         """The split that is had at once and simulated to be best, and the best if devices did not slow each other down.
 
-        Only what was measured and has lost is left alone.
+        Only what was measured and has lost is left alone: what was timed before and has not comes with them.
         """
+        early = self.session.of_units(self.problem, self.kinds.split) if self.kinds.is_near(SPLIT) else None
+        known = [] if early is None else [Plan(early)]
         if self.costs is None or self.profile is None:
-            return []
+            return known
         memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
-        plans = [p for p in _contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
+        plans = [p for p in contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
         free = self.session.model.costs(self.profile.without_contention, self.options.search_executor)
         values = [model_values(self.problem, costs, plans) for costs in (self.costs, free) if plans]
-        return list(dict.fromkeys(plans[int(np.argmin(each))] for each in values))
+        return list(dict.fromkeys([*known, *(plans[int(np.argmin(each))] for each in values)]))
 
     def _compile(self, placer: Placer[Any], *, takes_order: bool) -> bool:
         """Have compiled what the search calls, as long as kernels may be compiled; whether all of it is."""
@@ -487,14 +534,3 @@ def _report(driver: Driver, watcher: Watcher) -> None:
         if not driver.recorder.best():
             raise SearchError(driver.note)
         watcher.note(driver.note)
-
-
-def _contiguous(problem: Problem) -> list[Plan]:
-    """Plans that are had at once: the first tenth, two tenths, ... of the units on one device, the rest on another.
-
-    As near to that as pins and devices allow.
-    """
-    position = inverse_of(problem.units.graph.topological_order)
-    pairs = itertools.permutations(range(problem.num_devices), 2)
-    shares = [position < tenths * problem.num_units // 10 for tenths in range(1, 10)]
-    return [problem.nearest(np.where(early, first, then)) for first, then in pairs for early in shares]

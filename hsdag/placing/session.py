@@ -185,7 +185,7 @@ class Session(AbstractContextManager["Session"]):
         }
         profiler = Profiler(self.client, self.graph, self.digest, kept, has_one_course=not self.scenarios, **how)
         wholes = wholes_of(self.devices) if side_by_side and not self.is_on_torch else ()
-        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, wholes=wholes)
+        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, whole_devices=wholes)
 
     def problem(
         self, *, max_share: float | None = None, profile: ModelProfile | None = None, is_free: bool = False

@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.graph.state import variable_of
@@ -85,6 +85,18 @@ class ShardProposals:
             return []
         given = self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials
         return propose(*given, is_over=self._is_over, least=least)
+
+    def first(self) -> Sharding | None:
+        """What is predicted to be fastest, whether it gains anything or not; nothing is simulated."""
+        if not self.is_possible:
+            return None
+        predict = self._value_of if self.limits else (lambda way: way.predicted_s)
+        self._end_s = -math.inf
+        found = propose(
+            self.shapes, shard_costs(self.costs), self.pins, PRICES[:1], predict, is_over=self._is_over, least=1
+        )
+        self._end_s = math.inf
+        return next(iter(found), None)
 
     def to_measure(self, limit_s: float) -> list[Sharding]:
         """What is proposed, and the best way if devices did not slow each other down: one at least, to be measured.
@@ -272,5 +284,5 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 
 def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
-    held = held_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
+    held = resident_weight_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
     return dict(zip([spec.name for spec in session.devices.placed], held, strict=True))

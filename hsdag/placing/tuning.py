@@ -17,6 +17,7 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.final import FinalComparison, Verifier, check_of
 from hsdag.placing.result import DeviceSettings, TriedSetting, is_disturbed
 from hsdag.placing.session import Session
+from hsdag.placing.wanted import Wanted
 from hsdag.runtime.machine.devices import DeviceSet, cpu_topology, default_of
 from hsdag.runtime.machine.settings import (
     HINT,
@@ -55,6 +56,9 @@ LEAST_COMPILING_S = 5.0
 MEMORY_SHARE = 0.5
 """Of the memory that is free, which settings may take that are compiled at a time."""
 
+MOST_TIMES = 20.0
+"""Times the budget: where trying settings would take more, its time had run out before, and it says nothing."""
+
 BYTES = ("i4", "i8", "nf4", "u4", "u8")
 """Types of weights that OpenVINO may multiply without widening them."""
 
@@ -87,12 +91,17 @@ class Tuned:
 
 
 def tune(
-    session: Session, options: PlaceOptions, watcher: Watcher, fixed: Mapping[str, DeviceSpec] | None = None
+    session: Session,
+    options: PlaceOptions,
+    watcher: Watcher,
+    fixed: Mapping[str, DeviceSpec] | None = None,
+    wanted: Wanted | None = None,
 ) -> dict[str, Tuned]:
     """Race the settings of all devices, and have the session use the best.
 
     Shares of a device that differ in nothing but their number of threads are raced once. Devices that are ``fixed``, as
-    they were given by name, keep the settings that they have. The answers by device name.
+    they were given by name, keep the settings that they have. What there was no time for is ``wanted``. The answers by
+    device name.
     """
     if session.is_on_torch:
         return {}
@@ -110,9 +119,11 @@ def tune(
             alike = {key: value for key, value in spec.properties.items() if key != THREADS}
             kinds.setdefault(str((spec.plugin, spec.is_added, alike)), []).append(spec)
     for number, specs in enumerate(kinds.values()):
+        if watcher.should_stop():
+            break
         watcher.on_phase(f"trying settings of {specs[0].name}")
         limit_s = (end_s - time.monotonic()) / (len(kinds) - number)
-        first = _raced(session, options, watcher, specs[0], limit_s)
+        first = _raced(session, options, watcher, specs[0], limit_s, wanted or Wanted(options.budget_s))
         if first is not None:
             found |= {spec.name: _alike(spec, first) for spec in specs}
     devices = tuned_devices(session.devices, found)
@@ -144,7 +155,9 @@ def tuned_devices(devices: DeviceSet, found: Mapping[str, Tuned]) -> DeviceSet:
     return DeviceSet(placed, (*rivals, *beside.values()), {**devices.defaults, **defaults})
 
 
-def _raced(session: Session, options: PlaceOptions, watcher: Watcher, spec: DeviceSpec, limit_s: float) -> Tuned | None:
+def _raced(
+    session: Session, options: PlaceOptions, watcher: Watcher, spec: DeviceSpec, limit_s: float, wanted: Wanted
+) -> Tuned | None:
     """A device with its best setting, from the cache or by a race; None where the model does not run, or in no time."""
     lowers = options.precision == ANY_PRECISION
     key = {"kind": "settings", "model": session.digest, "device": identity(spec), "is_part": spec.is_added}
@@ -162,8 +175,12 @@ def _raced(session: Session, options: PlaceOptions, watcher: Watcher, spec: Devi
     finally:
         contest.close()
     if found is None:
-        watcher.note(f"the settings of {spec.name} were not tried: --budget {options.budget_s:.0f}s is too short")
+        watcher.note(f"there was no time to try settings of {spec.name}")
+        enough = contest.needed_s / limit_s if limit_s > 0 else math.inf
+        wanted.add(f"try settings of {spec.name}", options.budget_s * enough if enough < MOST_TIMES else None)
         return None
+    if not found.is_decided:
+        wanted.add(f"decide about settings of {spec.name}")
     if found.is_decided:
         cache.put(key, _record(found))
     return replace(found, key=key)
@@ -192,6 +209,7 @@ class _Contest:
         self._verifier = Verifier(self._runner, self._check)
         self._rng = np.random.default_rng(options.seed)
         self._default: Mapping[str, str] = {}
+        self.needed_s = 0.0  # of all that there has to be time for
         self._was_late = False  # whether a setting took too long to compile
 
     def run(self, limit_s: float, watcher: Watcher) -> Tuned | None:
@@ -212,6 +230,7 @@ class _Contest:
         run_s = time.monotonic() - ran_s
         left_s = limit_s - (time.monotonic() - begin_s)
         least_s = opened.compile_s + 2 * (WARM_UPS + 2 * LEAST_ROUNDS) * run_s
+        self.needed_s = time.monotonic() - begin_s + least_s
         if least_s > left_s:
             return None
         most_s = max(left_s, LEAST_COMPILING_S)
@@ -369,7 +388,7 @@ def one_device_sentence(settings: DeviceSettings | None, device: str, more: str)
     if not num:
         return f"{device} is the only device to place on, and no settings of it were tried; {hint}."
     if settings is not None and not settings.is_decided:
-        doubt = "not decided: repeat it with a larger --budget, or with nothing else running"
+        doubt = "not decided: repeat it with more time, or with nothing else running"
         return f"Whether {device} is faster with other settings is {doubt}; {hint}."
     tried = "the other setting that was" if num == 1 else f"any of {num} other settings that were"
     return f"{device} is not faster with {tried} tried; {hint}."

@@ -1,1 +1,1 @@
-"""Searches explained, and reported as one HTML page that needs no network; its figures by Bokeh."""
+"""Explain searches, and report them as one HTML page that needs no network, with figures drawn by Bokeh."""

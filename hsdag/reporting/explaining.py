@@ -1,4 +1,4 @@
-"""Explaining: from a placement, its costs and what was measured to the ``Explanation`` of it.
+"""Make the ``Explanation`` of a placement from its costs and measurements.
 
 Legend: N ops, U units.
 """
@@ -22,7 +22,7 @@ from hsdag.placing.given import placement_of
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RESULT, RunFolder
 from hsdag.placing.session import Session
-from hsdag.reporting.costed import CostedPlacement, bound_of, last_of_units, pieces, simulated_gains
+from hsdag.reporting.attribution import Attribution, bound_of, last_of_units, pieces, simulated_gains
 from hsdag.reporting.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import DeviceSet
@@ -32,14 +32,14 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import CostSource
 
 LIMIT_S = 20.0
-"""Seconds after which no further move is simulated."""
+"""Seconds after which no further moves are simulated."""
 
 NO_COSTS = "Nothing was profiled, so gains and limits are not known; --model MODEL has the model profiled."
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A placement of a problem, its costs where they are known, and the search that it was measured in."""
+    """A placement of a problem, its costs if known, and the result of the search that measured it, if any."""
 
     problem: Problem
     costs: PlacementCosts | None
@@ -48,16 +48,16 @@ class Case:
     result: PlaceResult | None = None
 
     def explained(self, limit_s: float = LIMIT_S) -> Explanation:
-        """The explanation, of which simulating all moves may take ``limit_s``."""
+        """Return the explanation; simulating moves may take ``limit_s`` seconds."""
         begin_s = time.monotonic()
         problem = self.problem
         if self.placement.shards or self.placement.copies:
-            return self._spread()
+            return self._multi_device()
         named = self.placement.devices_of(problem.units.fine)
         index = {name: d for d, name in enumerate(problem.devices)}
         notes = list[str]()
-        own = np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
-        if own is None:
+        device = np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
+        if device is None:
             used = " and ".join(dict.fromkeys(named))
             searched = " and ".join(problem.devices)
             notes.append(f"The search placed ops on {searched}, not on {used}: what each op gains there is not known.")
@@ -65,36 +65,36 @@ class Case:
             notes.append(NO_COSTS)
         if problem.objective.unit != "s":
             notes.append(f"Costs are in seconds: what they say is of latency, not of {problem.objective.name}.")
-        costed = None if own is None or self.costs is None else self._costed(own, self.costs)
-        if costed is not None and not np.isfinite(costed.value):
+        attribution = None if device is None or self.costs is None else self._attribution(device, self.costs)
+        if attribution is not None and not np.isfinite(attribution.value):
             notes.append("The costs say that the placement cannot run: a device lacks one of its ops.")
-            costed = None
-        gains, unmoved = ((), 0) if costed is None else simulated_gains(costed, problem, limit_s)
+            attribution = None
+        gains, unmoved = ((), 0) if attribution is None else simulated_gains(attribution, problem, limit_s)
         if unmoved:
             notes.append(f"{unmoved} units were not moved: simulating a move takes long, and time was over.")
-        rivals = {split: self._rival(own, costed, gains, split=split) for split in (False, True)}
-        known: dict[str, Any] = {}
-        if costed is not None:
-            bound = bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value)
-            known = {"limits": costed.limits(), "bound": bound}
+        rivals = {split: self._rival(device, attribution, gains, split=split) for split in (False, True)}
+        bounds: dict[str, Any] = {}
+        if attribution is not None:
+            bound = bound_of(replace(problem, objective=attribution.objective), attribution.costs, attribution.value)
+            bounds = {"limits": attribution.limits(), "bound": bound}
         return Explanation(
             model=self.placement.model.name,
             executor=self.executor,
             objective=problem.objective.name,
             **self._answer(),
             ops={name: named.count(name) for name in dict.fromkeys((*problem.devices, *named))},
-            value=self._prediction(costed),
+            value=self._prediction(attribution),
             gains=gains,
             num_unmoved=unmoved,
             next_best=rivals[False],
             best_split=rivals[True] if len(set(named)) == 1 else None,
             notes=tuple(notes),
             elapsed_s=time.monotonic() - begin_s,
-            **known,
+            **bounds,
         )
 
-    def _spread(self) -> Explanation:
-        """The explanation of a placement that divides ops, or copies the model."""
+    def _multi_device(self) -> Explanation:
+        """Return the explanation of a placement that divides ops or copies the model."""
         placement, graph, names = self.placement, self.problem.units.fine, self.problem.devices
         homes = placement.homes_of(graph)
         op = {name: v for v, name in enumerate(graph.canonical_names)}
@@ -126,58 +126,64 @@ class Case:
         )
 
     def _answer(self) -> dict[str, Any]:
-        """What the search said of the placement, where that was its answer, and of what is left to gain."""
+        """Return what the search said of the placement, and of what is left to gain, if this was its answer."""
         if self.result is None or self.placement != self.result.placement:
             return {}
         return {"answer": self.result.summary, "left": self.result.bound, "settings": self.result.settings}
 
-    def _costed(self, placement: IntArray, costs: PlacementCosts) -> CostedPlacement:
+    def _attribution(self, placement: IntArray, costs: PlacementCosts) -> Attribution:
+        """Return the attribution of a placement [N] under ``costs``; ops without a rank come last."""
         priority = self.placement.priority_of(self.problem.units.fine)
-        known = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
-        order = None if known is None else np.array(known, dtype=np.int64)
+        ranks = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
+        order = None if ranks is None else np.array(ranks, dtype=np.int64)
         in_seconds = self.problem.objective if self.problem.objective.unit == "s" else LATENCY
-        return CostedPlacement(self.problem.units.fine, self.problem.devices, placement, order, in_seconds, costs)
+        return Attribution(self.problem.units.fine, self.problem.devices, placement, order, in_seconds, costs)
 
-    def _prediction(self, costed: CostedPlacement | None) -> Prediction:
+    def _prediction(self, attribution: Attribution | None) -> Prediction:
+        """Return the simulated and the measured value of the placement."""
         latency = self.placement.latency
         measured = latency.median_s if latency is not None and latency.measured else None
-        is_calibrated = costed is not None and costed.costs.costs.source is CostSource.CALIBRATED
-        return Prediction(None if costed is None else costed.value, measured, is_calibrated)
+        is_calibrated = attribution is not None and attribution.costs.costs.source is CostSource.CALIBRATED
+        return Prediction(None if attribution is None else attribution.value, measured, is_calibrated)
 
     def _rival(
-        self, own: IntArray | None, costed: CostedPlacement | None, gains: Sequence[Gain], *, split: bool
+        self, device: IntArray | None, attribution: Attribution | None, gains: Sequence[Gain], *, split: bool
     ) -> Rival | None:
-        """The best other plan, of those over several devices where ``split`` says so.
+        """Return the best other plan, with ``split`` the best that uses several devices.
 
-        Plans of the final comparison come first, then the best single move by the costs; None where there is neither.
+        Plans of the final comparison take precedence over the best single move by the costs; None if there is neither.
+
+        Args:
+            device: Device indices [N] of the placement, None if it uses devices that the search did not.
         """
         others = {
             name: placement
             for name, placement in self._compared().items()
-            if (own is None or not self._is_alike(placement, own)) and (not split or len(np.unique(placement)) > 1)
+            if (device is None or not self._is_alike(placement, device))
+            and (not split or len(np.unique(placement)) > 1)
         }
         if others and self.result is not None:
             best = self.result.comparison.fastest(list(others))
             ratio = self.result.comparison.ratio(self.result.answer.name, best)
             ci95 = (ratio.low, ratio.high) if ratio.is_known else None
-            differs = differences(self.problem, own, others[best], costed)
+            differs = differences(self.problem, device, others[best], attribution)
             return Rival(best, True, ratio.value, ci95, self.result.comparison.median(best), *differs)
-        if costed is None or not gains or (split and len(costed.devices) < 2):
+        if attribution is None or not gains or (split and len(attribution.devices) < 2):
             return None
         move = gains[-1]
         there = Difference(move.op, move.op_type, move.device, move.other)
         name = f"the one with {move.op} on {move.other}"
-        return Rival(name, False, move.moved / costed.value, None, move.moved, (there,), len(move.ops))
+        return Rival(name, False, move.moved / attribution.value, None, move.moved, (there,), len(move.ops))
 
     def _is_alike(self, placement: IntArray, other: IntArray) -> bool:
-        """Whether two placements [N] run every op on devices of one kind, as two halves of a CPU are."""
-        known = {spec.name: repr((spec.plugin, spec.properties)) for spec in self.placement.devices}
-        kinds = np.array([known.get(name, name) for name in self.problem.devices])
+        """Return whether two placements [N] are equal, or each on one device of the same kind (as CPU halves are)."""
+        kind_of = {spec.name: repr((spec.plugin, spec.properties)) for spec in self.placement.devices}
+        kinds = np.array([kind_of.get(name, name) for name in self.problem.devices])
         is_whole = len(np.unique(placement)) == len(np.unique(other)) == 1
         return np.array_equal(placement, other) or (is_whole and bool((kinds[placement] == kinds[other]).all()))
 
     def _compared(self) -> dict[str, IntArray]:
-        """The plans [N] of the final comparison beside the answer that keep pins and were not turned down."""
+        """Return the plans [N] of the final comparison, except the answer, that keep pins and were not rejected."""
         problem, result = self.problem, self.result
         if result is None or self.placement.affinity != result.placement.affinity:
             return {}
@@ -185,36 +191,36 @@ class Case:
         labels = problem.units.partition.labels
         sizes = (problem.num_units, problem.num_devices)
         plans = {name: np.full(len(labels), d) for d, name in enumerate(problem.devices)}
-        plans |= {name: problem.expand(each.plan(*sizes, RESULT).placement) for name, each in result.finalists.items()}
+        plans |= {name: problem.expand(plan.plan(*sizes, RESULT).placement) for name, plan in result.finalists.items()}
         beside = samples.keys() - {answer, *result.turned_down} if answer in samples else ()
-        return {n: each for n, each in plans.items() if n in beside and problem.supported[labels, each].all()}
+        return {n: plan for n, plan in plans.items() if n in beside and problem.supported[labels, plan].all()}
 
 
 def differences(
-    problem: Problem, placement: IntArray | None, other: IntArray, costed: CostedPlacement | None
+    problem: Problem, placement: IntArray | None, other: IntArray, attribution: Attribution | None
 ) -> tuple[tuple[Difference, ...], int]:
-    """The units that another placement [N] has elsewhere, the longest first, and how many ops these are."""
+    """Return the units that another placement [N] has on another device, longest first, and how many such ops."""
     if placement is None:
         return (), 0
     graph, names = problem.units.fine, problem.devices
     unit = pieces(problem, placement)
-    weight = graph.flops if costed is None else np.nan_to_num(costed.costs.costs.time_s).max(axis=1)
-    taken = graph.flops if costed is None else costed.time_s
+    weight = graph.flops if attribution is None else np.nan_to_num(attribution.costs.costs.time_s).max(axis=1)
+    taken = graph.flops if attribution is None else attribution.time_s
     heaviest = last_of_units(np.lexsort((graph.flops, taken)), unit)
     ops = sorted(heaviest[np.unique(unit[placement != other])].tolist(), key=lambda v: -weight[v])
-    found = [
+    differing = [
         Difference(graph.op_names[v], graph.op_types[v], names[placement[v]], names[other[v]])
         for v in ops
         if placement[v] != other[v]
     ]
-    return tuple(found), int((placement != other).sum())
+    return tuple(differing), int((placement != other).sum())
 
 
 def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanation:
-    """Explain the answer of a kept run, or another placement of its model, by the costs that the search ended with.
+    """Explain the answer of a kept run, or another placement of its model, with the costs at the end of the search.
 
-    Raises SearchError where the search did not end and no placement is given, PlacementError where that is for another
-    model.
+    Raises SearchError if the search has not ended and no placement is given, and PlacementError if the placement is for
+    another model.
     """
     chosen = placement or kept.placement
     if chosen is None:
@@ -223,7 +229,10 @@ def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanat
 
 
 def _devices_of(placement: Placement) -> DeviceSet:
-    """The devices of a placement; a whole device beside parts of it, without ops of a split, is a rival of theirs."""
+    """Return the devices of a placement.
+
+    A whole device next to its parts that has no ops of a split is a rival of the parts, to be compared with.
+    """
     specs, used = placement.devices, placement.used_devices
     parted = {spec.plugin for spec in specs if spec.is_added}
     rivals = [s for s in specs if not s.is_added and s.plugin in parted and (s.name not in used or len(used) == 1)]
@@ -240,13 +249,14 @@ def explain(
     shape: str | Mapping[str, Sequence[int]] | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
-    """Say why a placement is as it is; what ``hsdag explain`` does. Figures are simulated unless they say otherwise.
+    """Explain why a placement is as it is, as ``hsdag explain`` does; figures are simulated unless marked as measured.
 
-    Costs are those that the search ended with, from ``run``, by default the run folder beside the placement file; or,
-    with ``model``, a path or an ``ov.Model``, those of its profile, which is measured where the cache does not hold it.
-
-    Raises a ``hsdag.HsdagError`` for what the caller can put right: OptionError for both a run and a model, for a
+    Raises a ``hsdag.HsdagError`` for what the caller can correct: OptionError for both a run and a model, for a
     ``shape`` without a model, and for a placement in memory with neither.
+
+    Args:
+        run: Run folder whose costs are used; by default the one next to the placement file.
+        model: Path or ``ov.Model`` whose profile gives the costs; it is measured unless the cache has it.
     """
     if run is not None and model is not None:
         raise OptionError("costs come from --run or from --model, not from both; leave one out")

@@ -1,8 +1,8 @@
-"""Explanation: why a placement is as it is, in figures; ``hsdag.explain`` makes it.
+"""Explanations of placements: figures on why a placement is as it is, made by ``hsdag.explain``.
 
-Every figure in seconds is simulated but for those that say that they are measured. Values are in the objective's unit,
-that of latency and throughput being seconds. An ``Explanation`` is the JSON answer of ``hsdag explain``, too, whose
-``sentences`` say the same to people.
+Figures in seconds are simulated unless they say that they are measured. Values are in the objective's unit, which is
+seconds for latency and throughput. An ``Explanation`` is also the JSON answer of ``hsdag explain``; its ``sentences``
+say the same in words.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import numpy as np
 from pydantic import Field, computed_field
 from pydantic.dataclasses import dataclass
 
-from hsdag.drawing import Shown
+from hsdag.drawing import Displayable
 from hsdag.ir.placement.placement import Record
 from hsdag.placing.result import DeviceSettings, settings_table
 from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 
 WORTH_SAYING = 0.01
-"""The share of the time that a change would gain at least."""
+"""Mention a change only if it gains at least this share of the time."""
 
 MOST_NAMED = 3
-"""Ops that a sentence names."""
+"""Name at most this many ops in a sentence."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a unit gains from where it is: the value after it alone has moved to the next best device.
+    """What a unit gains from where it is, compared with moving it alone to the next best device.
 
-    ``op`` is its heaviest op, ``ops`` are all of those that move. ``gain`` is the value after the move less the value
-    of the placement, and less than 0 where the costs like the other device better.
+    ``op`` is the unit's heaviest op and ``ops`` all of its ops. ``moved`` is the value after the move, ``gain`` that
+    value less the placement's: negative if the costs favour the other device.
     """
 
     op: str
@@ -45,10 +45,10 @@ class Gain:
 
 @dataclass(frozen=True)
 class Limit:
-    """Something that takes time: seconds in all, and the share of the value that would go if it were free.
+    """A cost of the placement: its total in seconds, and the share of the value that would go if it were zero.
 
-    ``kind`` is work, launches, transfers or slow-downs. Devices that work side by side hide each other's work, so that
-    gains add up to less than 1, or to more.
+    ``kind`` is work, launches, transfers or slow-downs. Devices that work side by side hide each other's work, so gains
+    need not add up to 1.
     """
 
     name: str
@@ -69,9 +69,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Rival:
-    """Another plan: how many times as long as this placement it takes, measured with an interval or else simulated.
+    """Another plan and its ratio, the value relative to this placement's, measured with an interval or simulated.
 
-    ``differs`` lists the units whose device differs, the longest first, by their heaviest op; ``num_ops`` counts ops.
+    ``differs`` lists the units on another device, longest first, by their heaviest op; ``num_ops`` counts their ops.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Rival:
 
     @property
     def words(self) -> str:
-        """How far it is."""
+        """The ratio in words."""
         if not self.measured:
             return f"takes {self.ratio:.3f} times as long (simulated)"
         if self.ci95 is None:
@@ -93,8 +93,8 @@ class Rival:
 
 
 @dataclass(frozen=True)
-class BoundSaid:
-    """A value that no placement is below under the same costs, what proves it, and the share that it leaves open."""
+class ReportedBound:
+    """A lower bound on the value of any placement under the same costs, its proof, and the share above it (``gap``)."""
 
     value: float
     argument: str
@@ -103,9 +103,9 @@ class BoundSaid:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The value of the placement: as costs say, and as measured; ``ratio`` is simulated over measured.
+    """The value of the placement, as simulated with the costs and as measured.
 
-    ``calibrated`` says whether the costs were fitted to measured plans, this one perhaps among them.
+    ``calibrated`` says whether the costs were fitted to measured plans, which may include this one.
     """
 
     simulated: float | None
@@ -115,7 +115,7 @@ class Prediction:
     @computed_field(alias="simulated_over_measured")  # type: ignore[prop-decorator]
     @property
     def ratio(self) -> float | None:
-        """How well the costs know this placement; 1 is best."""
+        """Simulated over measured value: how well the costs predict this placement; 1 is exact."""
         return None if self.simulated is None or self.measured is None else self.simulated / self.measured
 
 
@@ -124,15 +124,15 @@ CAUSES: dict[str, Callable[[str], str]] = {
     "transfers": lambda name: f"Less to send: if {f'the link from {name}' if name else 'transfers'} took no time, it",
     "slow-downs": lambda _: "Devices that share less: if they did not slow each other down, the placement",
 }
-"""What a user can change of a cost, and the beginning of what that would gain, by the kind of the cost."""
+"""Beginning of a sentence on what would be gained without a cost, by kind of cost that a user can influence."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A region that devices divide: its scheme, its first and last op, and the share of each device.
+    """A region that devices divide: scheme, first and last op, and the share of each device.
 
-    ``whole_s`` are its seconds on the quickest device, ``divided_s`` those of the device that takes longest for its
-    share, by the costs: without syncs, and what shares overlap.
+    ``whole_s`` is its time in seconds on the fastest device and ``divided_s`` that of the device that takes longest for
+    its share, both simulated without syncs and overlaps of shares.
     """
 
     scheme: str
@@ -145,18 +145,19 @@ class Shared:
 
 
 def _change(objective: Objective, gain: Gain) -> str:
+    """Return the change of the objective by a move, as figure with sign."""
     return f"{objective.shown(gain.moved) - objective.shown(gain.moved - gain.gain):+.3g}"
 
 
-class Explanation(Shown, Record):
+class Explanation(Displayable, Record):
     """Why a placement is as it is.
 
-    ``answer`` is what the search said of it, and of that ``left`` what could be gained at most; ``ops`` counts the ops
-    on each device. ``gains`` are of all units, the largest first; ``num_unmoved`` more could not be simulated in time.
-    ``best_split`` is there where the placement is on a single device, and is the split that came nearest. ``regions``
-    are divided over devices, and ``copies`` counts the requests of devices that have a copy of the whole model each, or
-    a pipeline of it. ``settings`` are those of devices that were raced before the search. ``notes`` say what is missing
-    and why. Without costs there are no gains, limits and bound.
+    ``answer`` is what the search said about it, ``left`` what the search said is left to gain. ``ops`` counts the ops
+    on each device. ``gains`` are those of units, largest first; ``num_unmoved`` further units could not be simulated in
+    time. ``best_split`` is the best split if the placement uses a single device. ``regions`` are those divided over
+    devices; ``copies`` counts the requests per device, or pipeline of devices, that has a copy of the model.
+    ``settings`` are device settings that were raced before the search. ``notes`` say what is missing and why. Without
+    costs there are no gains, limits and bound.
     """
 
     model: str
@@ -172,7 +173,7 @@ class Explanation(Shown, Record):
     limits: tuple[Limit, ...] = ()
     next_best: Rival | None = None
     best_split: Rival | None = None
-    bound: BoundSaid | None = None
+    bound: ReportedBound | None = None
     regions: tuple[Shared, ...] = ()
     copies: dict[str, int] = Field(default_factory=dict)
     settings: tuple[DeviceSettings, ...] = ()
@@ -182,12 +183,12 @@ class Explanation(Shown, Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The whole in plain sentences: what can be acted on first, then what can be understood."""
+        """The explanation in sentences; those that suggest an action come first."""
         if self.regions or self.copies:
             return (*self.answer, self._value_sentence(), *self._spread_sentences(), *self.notes)
         bound = [] if self.left else [self._bound_sentence()]
-        found = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), *bound]
-        return (*self.answer, *found, *self._gain_sentences(), *self.notes)
+        sentences = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), *bound]
+        return (*self.answer, *sentences, *self._gain_sentences(), *self.notes)
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -195,13 +196,13 @@ class Explanation(Shown, Record):
         return self.sentences
 
     def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
-        """Title, columns, up to ``most`` rows: regions, what units gain, what takes time; all simulated."""
+        """Return titles, columns and up to ``most`` rows of regions, gains of units and limits; all are simulated."""
         objective = find_objective(self.objective)
         regions = []
         for region in self.regions[:most]:
             shares = " ".join(f"{name}:{100 * share:.0f}%" for name, share in region.shares.items())
-            known = [f"{1e3 * each:.4g}" if each else "-" for each in (region.whole_s, region.divided_s)]
-            regions.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *known])
+            times = [f"{1e3 * each:.4g}" if each else "-" for each in (region.whole_s, region.divided_s)]
+            regions.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *times])
         gains = [
             [e.op, e.op_type, e.device, e.other, objective.figure(e.moved), _change(objective, e)]
             for e in self.gains[:most]
@@ -210,7 +211,7 @@ class Explanation(Shown, Record):
             [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}"]
             for each in self.limits
         ]
-        found = [
+        tables = [
             ("settings that were raced, over the best before each", *settings_table(self.settings)),
             (
                 f"the longest of {len(self.regions)} regions that devices divide, without syncs",
@@ -224,7 +225,7 @@ class Explanation(Shown, Record):
             ),
             ("what takes time, and what the placement would gain without it", ["cost", "ms", "gain at most %"], limits),
         ]
-        return [(title, columns, rows) for title, columns, rows in found if rows]
+        return [(title, columns, rows) for title, columns, rows in tables if rows]
 
     def _value_sentence(self) -> str:
         value = self.value
@@ -241,61 +242,63 @@ class Explanation(Shown, Record):
         if self.copies:
             held = ", and on ".join(f"{name}, {count} at a time" for name, count in self.copies.items())
             return [f"The whole model is on {held}: an inference runs where it should end first."]
-        found = [f"{sum(each.num_ops for each in self.regions)} ops in {len(self.regions)} regions are divided."]
-        known = [(each.whole_s, each.divided_s) for each in self.regions if each.whole_s and each.divided_s]
-        if known:
-            whole_s, divided_s = np.sum(known, axis=0).tolist()
-            found.append(
+        sentences = [
+            f"{sum(region.num_ops for region in self.regions)} ops in {len(self.regions)} regions are divided."
+        ]
+        times = [(region.whole_s, region.divided_s) for region in self.regions if region.whole_s and region.divided_s]
+        if times:
+            whole_s, divided_s = np.sum(times, axis=0).tolist()
+            sentences.append(
                 f"Whole, these regions take {1e3 * whole_s:.4g} ms on the quickest device, and divided "
                 f"{1e3 * divided_s:.4g} ms (simulated, without syncs)."
             )
-        return found
+        return sentences
 
     def _gain_sentences(self) -> list[str]:
-        found = []
+        sentences = []
         if not self.gains or not self.value.simulated:
             return []
         first, last = self.gains[0], self.gains[-1]
         if first.gain > 0:
-            found.append(
+            sentences.append(
                 f"Moving {first.op} from {first.device} to {first.other} would cost most: {1e3 * first.gain:.3g} ms, "
                 f"{100 * first.gain / self.value.simulated:.1f}% (simulated)."
             )
         if last.gain < -WORTH_SAYING * self.value.simulated:
-            found.append(
+            sentences.append(
                 f"By the costs, {last.op} would be better on {last.other}, by {-1e3 * last.gain:.3g} ms (simulated); "
                 "no measurement has confirmed that."
             )
-        return found
+        return sentences
 
     def _cause_sentences(self) -> list[str]:
-        """What a user can change, the most worthwhile first."""
+        """Return what a user can change, largest gain first."""
         is_whole = sum(map(bool, self.ops.values())) == 1
-        causes = [(CAUSES[each.kind], each) for each in self.limits if each.kind in CAUSES]
+        causes = [(CAUSES[limit.kind], limit) for limit in self.limits if limit.kind in CAUSES]
         return [
-            f"{cause(each.name)} would gain at most {100 * each.gain:.1f}% (simulated)."
-            for cause, each in causes
-            if each.gain >= WORTH_SAYING and not (is_whole and each.kind == "launches")
+            f"{cause(limit.name)} would gain at most {100 * limit.gain:.1f}% (simulated)."
+            for cause, limit in causes
+            if limit.gain >= WORTH_SAYING and not (is_whole and limit.kind == "launches")
         ]
 
     def _rival_sentences(self) -> list[str]:
-        found = []
-        if self.best_split is not None and not self.answer:  # which has said it
+        sentences = []
+        if self.best_split is not None and not self.answer:  # the answer of a search already says so
             slower = self.best_split.ratio >= 1
             said = "No split won: the nearest one" if slower else "No split was shown to be faster; one of them"
-            found.append(f"{said}, {self.best_split.name}, {self.best_split.words}.")
+            sentences.append(f"{said}, {self.best_split.name}, {self.best_split.words}.")
         if self.next_best is not None and self.next_best != self.best_split:
             rival = self.next_best
-            found.append(f"The next best plan, {rival.name}, {rival.words}{self._where(rival)}.")
-        return found
+            sentences.append(f"The next best plan, {rival.name}, {rival.words}{self._where(rival)}.")
+        return sentences
 
     def _where(self, rival: Rival) -> str:
-        """In which ops a rival differs, as the end of a sentence."""
+        """Return the end of a sentence that says in which ops a rival differs."""
         if not rival.differs:
             return ""
         if rival.num_ops == sum(self.ops.values()):
             return f"; all {rival.num_ops} ops differ"
-        named = ", ".join(f"{each.op} is on {each.there}" for each in rival.differs[:MOST_NAMED])
+        named = ", ".join(f"{difference.op} is on {difference.there}" for difference in rival.differs[:MOST_NAMED])
         more = ", and others elsewhere" if len(rival.differs) > MOST_NAMED else ""
         return f"; {'1 op differs' if rival.num_ops == 1 else f'{rival.num_ops} ops differ'}: {named}{more}"
 

@@ -1,6 +1,6 @@
-"""The figures of a report, by Bokeh: the progress of a search, and timelines.
+"""Draw the figures of a report with Bokeh: the progress of a search, and timelines.
 
-Beside every colour there is a hatch.
+Every colour is accompanied by a hatch.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
 
 HATCHES = (" ", "/", ".", "x", "-", "\\", "o", "|", "+", "*")
-"""Of devices, in order; the colours are those of Gantt charts."""
+"""Hatches of devices, in order; their colours are those of Gantt charts."""
 
-UNPLACED_COLOUR = "#9a9a9a"  # of ops that are nowhere
-MOST_LETTERS = 48  # of the label of a row, which leave room for the figure
+UNPLACED_COLOUR = "#9a9a9a"  # ops that are not placed
+MOST_LETTERS = 48  # longest label of a row, so that there is room for the figure
 
 
 def colour_of(index: int) -> str:
-    """The colour of a device, a group or a method."""
+    """Return the colour of a device, group or method; -1 stands for unplaced."""
     return COLOURS[index % len(COLOURS)] if index >= 0 else UNPLACED_COLOUR
 
 
 def hatch_of(index: int) -> str:
-    """The hatch of a device."""
+    """Return the hatch of a device; -1 stands for unplaced."""
     return HATCHES[index % len(HATCHES)] if index >= 0 else " "
 
 
@@ -53,7 +53,7 @@ HEIGHT_PX = 300
 TIMELINE_PX, TIMELINE_EDGE_PX, MAX_TIMELINE_PX = 46, 86, 420
 
 MOST_SHOWN = 3.0
-"""Times the median that the axis of values reaches at most; what is slower stands at its upper end."""
+"""End the axis of values at this many times the median at most; slower placements are drawn at its upper end."""
 
 TOOLS = "pan,box_zoom,zoom_in,zoom_out,reset,save"
 LEFT_PX = 130
@@ -61,9 +61,10 @@ BARE = {"border_line_color": None, "background_fill_color": None}
 
 
 def new_figure(label: str, height: int, *, wheel: str = "both", **properties: Any) -> Figure:
-    """An empty figure as wide as its column; the wheel zooms while Ctrl is held, and scrolls the page otherwise.
+    """Return an empty figure as wide as its column.
 
-    Figures begin at the same place from the left, so that time axes lie below each other.
+    The wheel zooms while Ctrl is held and otherwise scrolls the page. All figures begin at the same distance from the
+    left, so that time axes are aligned.
     """
     from bokeh.models import WheelZoomTool
     from bokeh.plotting import figure
@@ -82,7 +83,7 @@ def new_figure(label: str, height: int, *, wheel: str = "both", **properties: An
 
 
 def legend_of(entries: Sequence[tuple[str, str, str]]) -> UIElement:
-    """Marks, their colours and what they stand for, above a figure, in as many lines as its width takes."""
+    """Return a legend, to be placed above a figure, of entries (mark, colour, label)."""
     from bokeh.models import Div
 
     shown = (f'<span><b style="color: {colour}">{mark}</b> {escape(label)}</span>' for mark, colour, label in entries)
@@ -90,7 +91,7 @@ def legend_of(entries: Sequence[tuple[str, str, str]]) -> UIElement:
 
 
 def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIElement]:
-    """Measured values over seconds of the search, of which there is at least one."""
+    """Return a legend and a figure of measured values over seconds of the search, of which there is at least one."""
     from bokeh.models import HoverTool
 
     what = f"{objective.name}, {objective.shown_unit}"
@@ -121,16 +122,17 @@ def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIEl
 
 
 def timeline_figures(timeline: Timeline) -> list[UIElement]:
-    """What is coloured how, and a row for each device and link."""
+    """Return a legend of colours and a figure with a row for each device and link."""
     colours = type_colours(timeline)
-    own = {op_type: colour for op_type, colour in colours.items() if colour != OTHER_COLOUR}
-    entries = [("■", colour, op_type) for op_type, colour in own.items()]
-    entries += [("■", OTHER_COLOUR, "other types")] if len(own) < len(colours) else []
+    own_colours = {op_type: colour for op_type, colour in colours.items() if colour != OTHER_COLOUR}
+    entries = [("■", colour, op_type) for op_type, colour in own_colours.items()]
+    entries += [("■", OTHER_COLOUR, "other types")] if len(own_colours) < len(colours) else []
     entries += [("■", LINK_COLOUR, "transfer")] if timeline.used_links else []
     return [legend_of(entries), _timeline(timeline, colours)]
 
 
 def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
+    """Return the figure of a timeline."""
     from bokeh.models import HoverTool
 
     height = len(timeline.device_names) + LINK_ROW * len(timeline.used_links)
@@ -146,7 +148,7 @@ def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
     made.ygrid.visible = False
     types = [timeline.op_types[op] for op in timeline.ops.op.tolist()]
     names = [timeline.op_names[op] for op in timeline.ops.op.tolist()]
-    source = _bars(op_bars(timeline), name=names, type=types, colour=[colours[each] for each in types])
+    source = _bars(op_bars(timeline), name=names, type=types, colour=[colours[op_type] for op_type in types])
     line = {"line_color": "white", "line_width": 0.5} if len(types) <= MAX_OUTLINED else {"line_color": None}
     ops = made.quad(source=source, fill_color="colour", **SIDES, **line)
     made.add_tools(HoverTool(renderers=[ops], tooltips=[("op", "@name"), ("type", "@type"), ("ms", "@ms{0.0000}")]))
@@ -166,7 +168,7 @@ SIDES = {side: side for side in ("left", "right", "top", "bottom")}
 
 
 def _bars(bars: Bars, **more: Any) -> ColumnDataSource:
-    """Bars with what is said of each."""
+    """Return bars as a data source, in milliseconds, with further columns."""
     from bokeh.models import ColumnDataSource
 
     left, right = 1e3 * bars.start_s, 1e3 * bars.end_s

@@ -1,4 +1,4 @@
-"""The placed graph of a report: ops in layers, coloured by device, with a search that goes to what it finds.
+"""Draw the placed graph of a report: ops in layers, coloured by device, with a search field.
 
 Legend: N ops, E edges between different pairs of ops, P points of routes, D devices.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, CustomJS, UIElement
 
 OP_SIZE, KNOWN_SIZE = (0.84, 0.7), (0.36, 0.22)
-"""Width and height of an op, and of one that depends on no data, in layers."""
+"""Width and height in layers of an op, and of an op that depends on no data."""
 
 HEIGHT_PX = 560
 LOOK = {
@@ -38,35 +38,35 @@ LOOK = {
 }
 
 LEAST_REACH, LEAST_ROWS = 8.0, 3.5
-"""Layers, and rows, on both sides of the middle that are shown at least."""
-ROW_PX = 35  # the height that a row may have
+"""Show at least this many layers, and rows, on either side of the middle."""
+ROW_PX = 35  # largest height of a row
 
 STUB = 0.9
-"""Layers that are drawn at either end of an edge over too many of them."""
+"""Length in layers of the pieces drawn at both ends of an edge that spans too many layers."""
 
 LARGE = 400
-"""Ops that run on data beyond which a drawing is not taken in at a glance."""
+"""Above this number of ops that depend on data, a drawing counts as large."""
 
 LAYERS_SHOWN = 24
-"""Layers of a large graph that are shown at first or around an op that was searched for, and that edges cross."""
+"""Layers of a large graph in view at first and around a found op; edges across more are drawn at both ends only."""
 
 MAX_SWEEPS = 24
-"""Sweeps over the layers that order ops by the barycentre of their neighbours."""
+"""Most sweeps over the layers to order ops by the barycentre of their neighbours."""
 
 ROW = 2.0
-"""Between two ops of a layer at least; an op may lie half of it beside those of other layers."""
+"""Least distance between two ops of a layer; an op may lie half of that away from those of other layers."""
 
 CORNERS = ((-0.2, -0.5), (-0.2, 0.5), (0.25, -0.5), (0.25, 0.5))
-"""Where ops that are known before any data lie, beside the op before their reader: between the rows of other ops."""
+"""Positions of ops that depend on no data, relative to the op before their reader: between the rows of other ops."""
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredDrawing:
-    """Where ops and edges lie; data flow to the right, one layer a step.
+    """Positions of ops and edges; data flow to the right, one layer per step.
 
-    A route is a polyline; ``route_x`` and ``route_y`` hold the routes of all edges one after another, each closed by
-    NaN. ``edge`` [E, 2] has the ops that each route joins, ``route_edge`` [P] the edge that a point belongs to.
-    ``is_known`` are ops that depend on no data, such as weights.
+    A route is a polyline. ``route_x`` and ``route_y`` hold the routes of all edges one after another, each terminated
+    by NaN. ``edge`` [E, 2] has the two ops of each edge, ``route_edge`` [P] the edge of each point. ``is_known`` marks
+    ops that depend on no data, for example weights.
     """
 
     x: FloatArray  # [N]
@@ -78,13 +78,13 @@ class LayeredDrawing:
     route_edge: IntArray  # [P]
 
     def routes(self, chosen: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """The points of the chosen edges [E]."""
+        """Return the points of the chosen edges [E]."""
         points = chosen[self.route_edge]
         return self.route_x[points], self.route_y[points]
 
 
 def layers_of(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
-    """[N] the layer of each op: one before its first reader; of what nobody reads, the longest way to it, in edges."""
+    """Return the layer of each op, [N]: one before its first reader; without readers the longest path to it."""
     steps = (~is_known).astype(np.float64)
     before = longest_before(graph.topological_order, graph.predecessors, steps, np.zeros(graph.num_edges))
     layer = before.astype(np.int64)
@@ -95,10 +95,10 @@ def layers_of(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
 
 
 def draw_layers(graph: ComputationGraph) -> LayeredDrawing:
-    """Draw a graph by Sugiyama's method in layers that are known, so that thousands of ops take less than a second.
+    """Draw a graph by Sugiyama's method with given layers, so that thousands of ops take less than a second.
 
-    What is known before any data is no part of that: it is drawn small, beside the ops that read it. Nor are edges of
-    large graphs over more than ``LAYERS_SHOWN`` layers, of which both ends are drawn.
+    Ops that depend on no data are left out of that and drawn small beside their readers. Edges of large graphs that
+    span more than ``LAYERS_SHOWN`` layers are left out, too, and drawn only at both ends.
     """
     import igraph
 
@@ -127,7 +127,7 @@ def draw_layers(graph: ComputationGraph) -> LayeredDrawing:
 
 
 def _place_known(graph: ComputationGraph, is_known: BoolArray, layer: IntArray, place: FloatArray) -> None:
-    """Put what is known beside the row of its first reader, which is placed already."""
+    """Place ops that depend on no data beside the row of their first reader, whose place is known."""
     taken: Counter[tuple[int, float]] = Counter()
     row = place[:, 1].copy()
     for v in graph.topological_order[::-1].tolist():
@@ -142,10 +142,7 @@ def _place_known(graph: ComputationGraph, is_known: BoolArray, layer: IntArray, 
 
 @dataclass(frozen=True, eq=False)
 class PlacedGraph:
-    """A model's ops, what each takes on every device, and where it is placed.
-
-    ``device`` is -1 for all ops where there is no placement.
-    """
+    """A model's ops, the time of each on every device, and its placement; ``device`` is -1 without a placement."""
 
     graph: ComputationGraph
     devices: tuple[str, ...]
@@ -154,7 +151,7 @@ class PlacedGraph:
 
     @staticmethod
     def of(run: RunFolder) -> PlacedGraph:
-        """The graph of a search with its answer, or without a placement while there is none."""
+        """Return the graph of a search with its answer, or without a placement if there is none yet."""
         devices = run.problem.devices
         device = np.full(run.graph.num_ops, -1, dtype=np.int64)
         if run.placement is not None:
@@ -168,29 +165,29 @@ class PlacedGraph:
 
     @cached_property
     def drawing(self) -> LayeredDrawing:
-        """Where ops and edges lie."""
+        """Positions of ops and edges."""
         return draw_layers(self.graph)
 
     @cached_property
     def cost_s(self) -> FloatArray:
-        """[N] what each op takes where it is, or as a whole at best where it is divided or nowhere; 0 if not known."""
+        """Seconds of each op where it is, [N]; on the best device if it is divided or not placed; 0 if unknown."""
         best_s = np.fmin.reduce(self.time_s, axis=1)
         own_s = np.where(self.device >= 0, self.time_s[np.arange(len(best_s)), self.device], np.nan)
         return np.nan_to_num(np.where(np.isnan(own_s), best_s, own_s))
 
     @property
     def crosses(self) -> BoolArray:
-        """[E] edges of the drawing on which data go from device to device."""
+        """Edges of the drawing on which data go from one device to another, [E]."""
         ends = self.device[self.drawing.edge]
         return np.asarray((ends[:, 0] != ends[:, 1]) & ~self.drawing.is_known[self.drawing.edge[:, 0]])
 
     def name_of(self, device: int) -> str:
-        """A device's name."""
+        """Return a device's name, or "not placed" for -1."""
         return self.devices[device] if device >= 0 else "not placed"
 
 
 def op_source(placed: PlacedGraph) -> ColumnDataSource:
-    """The ops, those that take longest first."""
+    """Return the ops as a data source, those that take longest first."""
     from bokeh.models import ColumnDataSource
 
     graph, drawing = placed.graph, placed.drawing
@@ -208,7 +205,7 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
         "type": [graph.op_types[v] for v in ops],
         "device": [placed.name_of(int(placed.device[v])) for v in ops],
         "shape": [f"{'×'.join(map(str, graph.shape_of(v))) or 'scalar'} {graph.element_types[v]}" for v in ops],
-        "times": [", ".join(known) or "not known" for known in times],
+        "times": [", ".join(texts) or "not known" for texts in times],
         "output_bytes": graph.output_bytes[order],
         "weight_bytes": _read_bytes(graph, drawing.is_known)[order],
         "colour": [colour_of(int(placed.device[v])) for v in ops],
@@ -217,16 +214,16 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
 
 
 def _read_bytes(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
-    """[N] bytes of the weights that each op holds or reads, those of ops before any data at their first reader."""
-    found = graph.weight_bytes.copy()
+    """Return bytes of weights that each op holds or reads, [N]; ops that depend on no data pass theirs to a reader."""
+    read_bytes = graph.weight_bytes.copy()
     for v in graph.topological_order.tolist():
         if is_known[v] and len(readers := graph.successors.of(v)):
-            found[readers[0]] += found[v]
-    return found
+            read_bytes[readers[0]] += read_bytes[v]
+    return read_bytes
 
 
 def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElement]:
-    """The controls above the graph, and the graph itself, a large one at its beginning."""
+    """Return the controls and the graph below them; of a large graph the beginning is in view."""
     from bokeh.layouts import row
     from bokeh.models import Legend, LegendItem, Range1d
 
@@ -245,14 +242,14 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
     made.toolbar.autohide, made.min_border_left = False, 5
     made.line(*drawing.routes(~placed.crosses), line_color="#8c8c8c", line_width=0.8, line_alpha=0.7)
     made.line(*drawing.routes(placed.crosses), line_color="#d4572f", line_width=2.0)
-    items = [LegendItem(label=each.name, renderers=[each]) for each in _draw_ops(made, placed, source)]
+    items = [LegendItem(label=renderer.name, renderers=[renderer]) for renderer in _draw_ops(made, placed, source)]
     made.add_layout(Legend(items=items, orientation="horizontal", padding=4, **BARE), "above")
     _draw_labels(made, source)
     return [row(_search(made, source), sizing_mode="stretch_width", css_classes=["controls"]), made]
 
 
 def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
-    """A field that looks for ops while one types, two buttons that go from one to the next, and how many there are."""
+    """Return a search field that finds ops while a user types, buttons for the previous and next one, and a count."""
     from bokeh.models import Button, Div, TextInput
 
     search = TextInput(title="Search by name or type", placeholder="such as Convolution", width=260, tags=[0])
@@ -268,21 +265,21 @@ def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
 
 
 def _script(call: str, **known: object) -> CustomJS:
-    """The call of a function of the page, which takes what is ``known`` by name where there are braces."""
+    """Return a call of a function of the page; braces in ``call`` are replaced by an object of ``known`` by name."""
     from bokeh.models import CustomJS
 
     return CustomJS(args=known, code=call.format("{" + ", ".join(known) + "}"))
 
 
 def _extent(places: FloatArray, least: float) -> tuple[float, float]:
-    """What an axis shows at first; a small graph does not fill it."""
+    """Return the range that an axis shows at first; a small graph does not fill it."""
     middle = (places.min() + places.max()) / 2
     reach = max(0.52 * float(np.ptp(places)) + 1, least)
     return middle - reach, middle + reach
 
 
 def _draw_ops(made: Any, placed: PlacedGraph, source: ColumnDataSource) -> list[Any]:
-    """A layer of the figure for each device, because a hatch for each op would take seconds to draw."""
+    """Draw the ops, one renderer per device, because a hatch per op would take seconds to draw."""
     from bokeh.models import CDSView, GroupFilter, HoverTool
 
     drawn = []
@@ -305,7 +302,7 @@ def _draw_ops(made: Any, placed: PlacedGraph, source: ColumnDataSource) -> list[
 
 
 def _draw_labels(made: Any, ops: ColumnDataSource) -> None:
-    """Types on the ops in view once they are wide enough; thousands of texts would be slow to draw."""
+    """Show op types on ops in view once these are wide enough; thousands of texts would be slow to draw."""
     from bokeh.models import ColumnDataSource
 
     labels = ColumnDataSource({"x": [], "y": [], "type": []})

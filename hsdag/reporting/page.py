@@ -1,6 +1,6 @@
-"""The page of a report: one HTML file with all that it needs, which opens from disk without a network.
+"""Build the page of a report: one self-contained HTML file, which opens from disk without a network.
 
-Its sections come in the order in which questions come up; those that have nothing to show are left out.
+Sections come in the order in which questions arise; those with nothing to show are left out.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 CSS = (HERE / "page.css").read_text(encoding="utf-8")
-"""Of the page, and from the first ``:host`` on of Bokeh's widgets."""
+"""Style of the page, and, from the first ``:host`` on, of Bokeh's widgets."""
 
 FEWEST, MOST = 4, 80
-"""Layers that make a list worth having, and that can be looked through."""
+"""Show layers only if their number is in this range, worth a list and still easy to look through."""
 
-SMALLEST = 400  # the share of all ops, as one of so many, that a layer has at least
-OTHERS = "other ops"  # what ops are called that are in no layer
+SMALLEST = 400  # a layer has at least one in this many of all ops
+OTHERS = "other ops"  # name for ops that are in no layer
 
 MOST_ROWS, MOST_OPS = 8, 40
-"""Of gains, the largest first; of the profile, the longest first."""
+"""Most rows of the table of gains, and of the profile, largest and longest first."""
 
 GRAPH_LEAD = (
     "Data flow from left to right; small marks are weights and what else is known before any data. Thick lines go from "
@@ -64,7 +64,7 @@ COMPARISON_LEAD = (
 
 
 class Fact(NamedTuple):
-    """A figure of the first screen."""
+    """A figure at the top of the page."""
 
     label: str
     value: str
@@ -73,7 +73,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A heading, a sentence, HTML that is escaped already, and figures below it."""
+    """A section of the page: heading, lead sentence, HTML that is already escaped, and figures below it."""
 
     key: str
     title: str
@@ -83,7 +83,7 @@ class Section:
 
 
 def report_html(run: RunFolder) -> str:
-    """The page. Raises OptionError where it cannot be drawn here, FileFormatError as reading a run does."""
+    """Return the page. Raises OptionError if it cannot be drawn here, and FileFormatError as reading a run does."""
     missing = [module for module in ("bokeh", "igraph") if find_spec(module) is None]
     if missing:
         raise OptionError(f"reports need {missing[0]}, which is not installed; {install_extra('report')}")
@@ -96,7 +96,7 @@ def report_html(run: RunFolder) -> str:
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template("page.html.jinja")
     day = [] if run.result is None else [run.result.finished[:10]]
     devices = ", ".join(run.problem.devices)
-    known: dict[str, Any] = {
+    variables: dict[str, Any] = {
         "macros": MACROS,
         "name": run.record.model.name,
         "subtitle": " · ".join([run.record.objective, f"{run.record.executor} executor", devices, *day]),
@@ -109,11 +109,11 @@ def report_html(run: RunFolder) -> str:
     }
     document = _document([figure for section in sections for figure in section.figures])
     title = f"{run.record.model.name}, placed by hsdag"
-    return str(file_html(document, Resources(mode="inline"), title, template=template, template_variables=known))
+    return str(file_html(document, Resources(mode="inline"), title, template=template, template_variables=variables))
 
 
 def _document(roots: Sequence[UIElement]) -> Document:
-    """The figures, which take the page's colours."""
+    """Return a Bokeh document of the figures, which take the page's colours."""
     from bokeh.document import Document
     from bokeh.models import CustomJS, InlineStyleSheet, Legend, Plot, Title, UIElement
 
@@ -130,12 +130,12 @@ def _document(roots: Sequence[UIElement]) -> Document:
 
 
 def versus_of(result: PlaceResult) -> str | None:
-    """The best single device; None where none runs the model."""
+    """Return the name of the best single device, or None if none runs the model."""
     return None if result.placement.speedup is None else result.placement.speedup.versus
 
 
 def facts_of(run: RunFolder) -> list[Fact]:
-    """What was gained, what it takes now, and what was tried."""
+    """Return what was gained, the present value, and how much was tried."""
     facts = []
     if run.result is not None:
         facts += [_gain(run.result), _value(run.result, run.problem.objective)]
@@ -152,6 +152,7 @@ def _tally(run: RunFolder) -> Tally:
 
 
 def _gain(result: PlaceResult) -> Fact:
+    """Return the speed-up over the best single device as a fact."""
     answer, versus = result.answer, versus_of(result)
     if versus is None:
         return Fact("Gain", "runs at all", result.no_single)
@@ -166,6 +167,7 @@ def _gain(result: PlaceResult) -> Fact:
 
 
 def _value(result: PlaceResult, objective: Objective) -> Fact:
+    """Return the median of the answer as a fact."""
     answer, versus = result.answer, versus_of(result)
     note = f"p95 {objective.text(answer.p95)}, {answer.runs} runs"
     for row in result.rows:
@@ -175,39 +177,41 @@ def _value(result: PlaceResult, objective: Objective) -> Fact:
 
 
 def sections_of(run: RunFolder) -> list[Section]:
-    """All sections that have something to show."""
+    """Return all sections that have something to show."""
     objective, result = run.problem.objective, run.result
     placed = PlacedGraph.of(run)
-    found = []
+    sections = []
     if result is not None:
         columns, table = result.table()
         table = [[name.removesuffix(" *"), *rest] for name, *rest in table]
         html = html_table(columns, table, result.rows.index(result.answer))
-        found = [Section("comparison", "Comparison", COMPARISON_LEAD, html)]
+        sections = [Section("comparison", "Comparison", COMPARISON_LEAD, html)]
     if run.placement is not None:
-        with suppress(HsdagError):  # where it cannot be told why the answer is as it is
+        with suppress(HsdagError):  # leave the section out if the run cannot be explained
             why = explain_run(run)
-            html = f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in why.sentences[len(why.answer) :])}</ul>"
+            html = (
+                f"<ul>{''.join(f'<li>{escape(sentence)}</li>' for sentence in why.sentences[len(why.answer) :])}</ul>"
+            )
             for title, names, cells in why.tables(MOST_ROWS):
                 html += f"<h3>Simulated: {title}</h3>{html_table(names, cells)}"
             lead = "Why the placement is as it is, and what would change it."
-            found.append(Section("explanation", "Why", lead, html))
+            sections.append(Section("explanation", "Why", lead, html))
     layers = layers_html(placed)
     lead = GRAPH_LEAD + LARGE_LEAD * bool(layers)
-    found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, op_source(placed))))
+    sections.append(Section("graph", "Graph", lead, layers, graph_figure(placed, op_source(placed))))
     if result is not None and result.timeline is not None:
-        found.append(_timeline(run, result.timeline))
-    if sum(event.score.failure is None for event in run.events) > 1:  # a single one is no course
+        sections.append(_timeline(run, result.timeline))
+    if sum(event.score.failure is None for event in run.events) > 1:  # one measurement makes no progress figure
         lead = "Every placement of whole ops that was measured in the search, when it was, and the best so far."
-        found.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
+        sections.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
     if run.events or result is not None:
-        found.append(_tried(run, objective))
+        sections.append(_tried(run, objective))
     if run.profile is not None:
-        found.append(Section("profile", "Profile", PROFILE_LEAD, _profile(placed)))
+        sections.append(Section("profile", "Profile", PROFILE_LEAD, _profile(placed)))
     pairs = environment_of(run).items()
     rows = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in pairs)
     html = f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>'
-    return [*found, Section("environment", "Environment", html=html)]
+    return [*sections, Section("environment", "Environment", html=html)]
 
 
 def _timeline(run: RunFolder, timeline: Timeline) -> Section:
@@ -218,16 +222,18 @@ def _timeline(run: RunFolder, timeline: Timeline) -> Section:
 
 
 def layers_by_name(names: Sequence[str]) -> list[str]:
-    """[N] the layer of each op: the longest beginning of its name, up to a ``/`` or ``.``, that leaves few layers.
+    """Return a layer for each op, [N]: the longest prefix of its name, up to a ``/`` or ``.``, that leaves few layers.
 
-    A layer has a fair number of ops, and the next shorter beginning of their names is a layer for those of others.
-    Where names tell nothing, a layer is a run of the ops in their order.
+    Each layer has at least one in ``SMALLEST`` of all ops; other ops take the next shorter prefix that is a layer. If
+    names give no useful layers, a layer is a run of consecutive ops.
     """
     paths = [[part for part in re.split(r"[/.]", name)[:-1] if part] for name in names]
     sizes = Counter("/".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
     for deepest in range(max(map(len, paths), default=0), 0, -1):
         begins = [["/".join(path[:depth]) for depth in range(min(deepest, len(path)), 0, -1)] for path in paths]
-        layers = [next((each for each in own if sizes[each] * SMALLEST >= len(names)), OTHERS) for own in begins]
+        layers = [
+            next((layer for layer in prefixes if sizes[layer] * SMALLEST >= len(names)), OTHERS) for prefixes in begins
+        ]
         if FEWEST <= len(set(layers)) <= MOST:
             return layers
     size = -(-len(names) // MOST)
@@ -235,20 +241,25 @@ def layers_by_name(names: Sequence[str]) -> list[str]:
 
 
 def in_order(middle: Mapping[str, float]) -> list[str]:
-    """Return names of layers, whose ``middle`` in the drawing is given: kinds as data flow, each by its numbers."""
+    """Sort layers for display: kinds of layers as data flow, and within a kind by number.
+
+    Args:
+        middle: Horizontal middle of each layer in the drawing, by name.
+    """
     kinds: dict[str, float] = {}
     for layer, x in middle.items():
         kind = re.sub(r"\d+", "#", layer)
         kinds[kind] = min(x, kinds.get(kind, x))
 
     def place(layer: str) -> tuple[float, list[int], float]:
+        """Return the sort key of a layer."""
         return kinds[re.sub(r"\d+", "#", layer)], [int(number) for number in re.findall(r"\d+", layer)], middle[layer]
 
     return sorted(middle, key=place)
 
 
 def layers_html(placed: PlacedGraph) -> str:
-    """A line for each layer, which opens to its ops and goes to them in the graph; empty where the graph is small."""
+    """Return an expandable line per layer with its ops and a button that shows them; empty for small graphs."""
     graph, drawing = placed.graph, placed.drawing
     ops = [v for v in graph.topological_order.tolist() if not drawing.is_known[v]]
     if len(ops) <= LARGE:
@@ -257,15 +268,15 @@ def layers_html(placed: PlacedGraph) -> str:
     for v, layer in zip(ops, layers_by_name([graph.op_names[v] for v in ops]), strict=True):
         members.setdefault(layer, []).append(v)
     lines = []
-    middle = {layer: float(drawing.x[own].mean()) for layer, own in members.items()}
+    middle = {layer: float(drawing.x[inside].mean()) for layer, inside in members.items()}
     for layer in in_order(middle):
-        own = members[layer]
-        device = [placed.name_of(int(placed.device[v])) for v in own]
-        cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" if placed.cost_s[v] else "-" for v in own]
-        took = f"; {1e3 * float(np.sum(placed.cost_s[own])):.4g} ms" if placed.cost_s.any() else ""
+        inside = members[layer]
+        device = [placed.name_of(int(placed.device[v])) for v in inside]
+        cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" if placed.cost_s[v] else "-" for v in inside]
+        took = f"; {1e3 * float(np.sum(placed.cost_s[inside])):.4g} ms" if placed.cost_s.any() else ""
         where = ", ".join(f"{count} on {name}" for name, count in Counter(device).most_common())
-        rows = [[graph.op_names[v], graph.op_types[v], *more] for v, *more in zip(own, device, cost_ms, strict=True)]
-        x, y = drawing.x[own], drawing.y[own]
+        rows = [[graph.op_names[v], graph.op_types[v], *more] for v, *more in zip(inside, device, cost_ms, strict=True)]
+        x, y = drawing.x[inside], drawing.y[inside]
         view = f"[{x.min():g}, {x.max():g}, {y.min():g}, {y.max():g}]"
         button = f'<button type="button" class="theme" data-view="{view}">Show in the graph</button>'
         lines.append(
@@ -276,26 +287,28 @@ def layers_html(placed: PlacedGraph) -> str:
 
 
 def _profile(placed: PlacedGraph) -> str:
+    """Return the table of the ops that take longest."""
     graph = placed.graph
     rows = []
-    known = np.flatnonzero(np.isfinite(placed.time_s).any(axis=0))
+    measured = np.flatnonzero(np.isfinite(placed.time_s).any(axis=0))
     longest = np.argsort(-placed.cost_s, kind="stable")[:MOST_OPS]
     for v in longest[placed.cost_s[longest] > 0].tolist():
         times = [
-            f"{1e3 * seconds:.4g}" if np.isfinite(seconds) else "-" for seconds in placed.time_s[v, known].tolist()
+            f"{1e3 * seconds:.4g}" if np.isfinite(seconds) else "-" for seconds in placed.time_s[v, measured].tolist()
         ]
         shape = "×".join(map(str, graph.shape_of(v))) or "scalar"
         rows.append([graph.op_names[v], graph.op_types[v], placed.name_of(int(placed.device[v])), *times, shape])
-    return html_table(["op", "type", "device", *(f"{placed.devices[d]}, ms" for d in known), "shape"], rows)
+    return html_table(["op", "type", "device", *(f"{placed.devices[d]}, ms" for d in measured), "shape"], rows)
 
 
 def _tried(run: RunFolder, objective: Objective) -> Section:
+    """Return the section on placements that were tried, failed or were ruled out."""
     tally, result = _tally(run), run.result
     tables = {"Why placements failed": (["reason", "count"], [[why, str(n)] for why, n in tally.failures.items()])}
     if result is not None:
         rejected = [[name, why] for name, why in result.turned_down.items() if name != result.answer.name]
         tables["Ruled out"] = ["candidate", "why"], rejected
-        tables["Not compared"] = ["candidate", "why"], [list(each) for each in result.failures.items()]
+        tables["Not compared"] = ["candidate", "why"], [list(item) for item in result.failures.items()]
         tables["Methods, simulated"] = members_table(result.members, objective)
     html = "".join(f"<h3>{title}</h3>{html_table(*table)}" for title, table in tables.items() if table[1])
     return Section("tried", "What was tried", f"{tally.words}.", html)

@@ -1,4 +1,4 @@
-"""``hsdag report``: a run folder as one HTML page, and what to do next with its answer."""
+"""Write a run folder as one HTML page (``hsdag report``), with what to do next with its answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNFINISHED = "The search has not come to its end: this is what it kept."
 
 
 class ReportResult(Record):
-    """The files of a report, and the sentence that it begins with."""
+    """The files of a report, and its first sentence."""
 
     files: tuple[Path, ...]
     sentence: str
@@ -24,11 +24,13 @@ class ReportResult(Record):
 
 @checked
 def report(run: str | Path | PlaceResult, output: str | Path | None = None) -> ReportResult:
-    """Write a search as one HTML file, by default beside the run and of its name; what ``hsdag report`` does.
+    """Write a search as one HTML file, by default next to the run folder under its name, as ``hsdag report`` does.
 
-    ``run`` is a result of ``place``, a run folder, also of a search that has not ended, or the placement file that it
-    lies beside. The page needs the extra ``report``. Raises SearchError and FileFormatError where there is no such run,
-    OptionError where the extra is missing, OutputError where the file cannot be written.
+    The page needs the extra ``report``. Raises SearchError and FileFormatError if there is no such run, OptionError if
+    the extra is missing, and OutputError if the file cannot be written.
+
+    Args:
+        run: A result of ``place``, a run folder (also of an unfinished search), or the placement file next to it.
     """
     from hsdag.reporting.page import report_html
 
@@ -41,7 +43,7 @@ def report(run: str | Path | PlaceResult, output: str | Path | None = None) -> R
 
 
 def sentence_of(run: RunFolder) -> str:
-    """The answer, or what a search that has not ended has come to."""
+    """Return the answer in a sentence, or the state of an unfinished search."""
     if run.result is not None:
         return run.result.sentence
     done = [event.score.value for event in run.events if event.score.failure is None]
@@ -52,18 +54,19 @@ def sentence_of(run: RunFolder) -> str:
 
 
 class NextStep(NamedTuple):
-    """What to do next, in a sentence, with the command or code that does it."""
+    """What to do next, in a sentence, and the command or code for it."""
 
     text: str
     code: str | None = None
 
 
 def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
-    """How to deploy the answer, or the command that goes on with the search."""
+    """Return how to deploy the answer, or how to continue the search."""
     placement, result, arguments = run.placement, run.result, run.record.arguments
     model = run.record.model_path or (None if result is None else result.model_path)
 
     def command(*more: str) -> str | None:
+        """Return the command of the search with further options, or None if it is not known."""
         if arguments is None or model is None:
             return None
         words = list(arguments)
@@ -83,7 +86,8 @@ def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
         use = NextStep(
             f"Run the whole model on {used[0]}:", result.setting.removeprefix("To use it in Python: ") or None
         )
-        return (use, NextStep("A longer search may find more.", command("--budget", f"{4 * result.budget_s:.0f}s")))
+        longer_s = result.wanted_budget_s or 4 * result.budget_s
+        return (use, NextStep("A longer search may find more.", command("--budget", f"{longer_s:.0f}s")))
     beside = result.placement_file or str(run.path.with_suffix(".json"))
     model = model or "model.xml"
     again = command_line(["hsdag", "bench", model, "--placement", beside])
@@ -95,10 +99,10 @@ def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
 
 
 def environment_of(run: RunFolder) -> dict[str, str]:
-    """The settings of the search, the devices, versions and hardware."""
+    """Return the settings of the search, devices, versions and hardware, by name."""
     record, result = run.record, run.result
     changes = ", ".join(f"{name}={value}" for name, value in record.changes.items())
-    known = {
+    facts = {
         "method": f"{record.method}, preset {record.preset}{', ' + changes if changes else ''}",
         "reward": record.reward,
         "seed": str(record.seed),
@@ -106,10 +110,10 @@ def environment_of(run: RunFolder) -> dict[str, str]:
         "placement units": str(record.num_units),
         "run folder": str(run.path),
     }
-    known["options"] = "" if record.arguments is None else command_line(record.arguments)
+    facts["options"] = "" if record.arguments is None else command_line(record.arguments)
     if result is not None:
-        known |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
+        facts |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
     for device in record.devices:
         properties = ";".join(f"{name}={value}" for name, value in device.properties.items())
-        known[f"{device.name} is"] = device.plugin + (f"[{properties}]" if properties else "")
-    return {name: value for name, value in known.items() if value} | (dict(result.environment) if result else {})
+        facts[f"{device.name} is"] = device.plugin + (f"[{properties}]" if properties else "")
+    return {name: value for name, value in facts.items() if value} | (dict(result.environment) if result else {})

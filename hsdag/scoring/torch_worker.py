@@ -244,15 +244,15 @@ class TorchWorker(CallHandler):
         rest_s = [latency_s - float((each.ops.end_s - each.ops.start_s).sum()) for latency_s, each in found]
         return Probed(float(np.median(rest_s)), median_error_s(rest_s), what.size_bytes)
 
-    def contention(self, devices: Sequence[DeviceSpec], kind: str, wholes: Sequence[DeviceSpec] = ()) -> Beside:
+    def contention(self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec] = ()) -> Beside:
         """Return one window of devices alone and side by side, each with the graph or a small model of its own."""
         graph = None if kind == "model" else openvino_graph(probe_model(kind))
         with ExitStack() as stack:
-            each = [self._request(Candidate(spec.openvino_name), graph) for spec in (*devices, *wholes)]
+            each = [self._request(Candidate(spec.openvino_name), graph) for spec in (*devices, *whole_devices)]
             for request in each:
                 stack.enter_context(request.executor)
                 request.infer()
-            return times_beside(each, len(wholes))
+            return times_beside(each, len(whole_devices))
 
     def pulse(self) -> list[float]:
         """Return nothing: there is no small model that is always the same."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -194,15 +193,15 @@ def members_table(members: Sequence[Member], objective: Objective) -> tuple[list
     return ["method", "seconds", f"best {unit}".strip(), "by second", f"bound {unit}".strip(), "failure"], rows
 
 
-def budget_shortage(budget_s: float, each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> str | None:
-    """Why ``left_s`` seconds are too short where a placement takes ``each_s``, and a sufficient budget; None if not."""
+def shortage(each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> tuple[str, float] | None:
+    """Why ``left_s`` seconds are too short where a placement takes ``each_s``, and how many more are needed.
+
+    None where they are not too short.
+    """
     if left_s >= enough * each_s:
         return None
-    enough_s = math.ceil(budget_s + enough * each_s - left_s)
-    return (
-        f"only {max(left_s, 0.0):.2g} s are left, and each placement takes {each_s:.2g} s; --budget {enough_s}s would "
-        f"measure {enough}"
-    )
+    words = f"only {max(left_s, 0.0):.2g} s are left, and each placement takes {each_s:.2g} s"
+    return words, enough * each_s - left_s
 
 
 class _Compiling(numba_event.Listener):

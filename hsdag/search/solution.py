@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, computed_field
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, computed_field
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from hsdag import __version__
-from hsdag.drawing import Shown
+from hsdag.drawing import Displayable
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import fingerprint
-from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement, Record
 from hsdag.methods.incumbent import Status
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.simple import Bound
@@ -42,10 +42,10 @@ InMemory: TypeAlias = Annotated[_T, _AsItIs(), Field(exclude=True, repr=False)]
 """The type of a field that JSON answers leave out."""
 
 
-class Simulated(Shown, BaseModel):
+class Simulated(Displayable, Record):
     """An answer in the simulator's figures: what they are, and what was simulated, in the keys of its JSON form."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(allow_inf_nan=True)
 
     simulated: Literal[True] = True
     seed: int

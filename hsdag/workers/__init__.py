@@ -1,1 +1,1 @@
-"""Fleets: workers, here or on other machines, that compute jobs of a search; any of them may be lost at any time."""
+"""Workers, on this machine or others, that compute jobs of a search; any of them may be lost at any time."""

@@ -1,4 +1,4 @@
-"""Workers on the nodes of a Ray cluster, one for each processor."""
+"""Run workers on the nodes of a Ray cluster, one for each processor."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from hsdag.ir.errors import DeviceError, ExecutionError
 from hsdag.workers.pool import NOTHING, A, Exchange, Findings, Host, HostLost, Job, JobLost
 
 EXCHANGE_S, PATIENCE_S = 0.25, 5.0
-"""How often findings are exchanged, and how long a job may take to end once nobody needs it."""
+"""Seconds between exchanges of findings, and seconds that a job may take to end once its answer is not needed."""
 START_LIMIT_S = 120.0
-"""Within which a worker has to start."""
+"""Give up on a worker that has not started after this many seconds."""
 HOME = Path(__file__).parents[2]
-"""The folder of this hsdag. Workers look for modules in the folder that is the current one when Ray begins."""
+"""Folder that contains this hsdag; Ray's workers look for modules in the folder that is current when Ray starts."""
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",  # seconds for which calls wait where the connection is lost
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",  # seconds that calls wait after the connection is lost
 }
 
 
 class RemoteWorker:
-    """An actor: one thread computes jobs, one after another, and another one exchanges findings."""
+    """Ray actor with two threads: one computes jobs in turn, the other exchanges findings."""
 
     _known = _own = NOTHING
 
     def version(self) -> str:
-        """Of hsdag on this node."""
+        """Return the version of hsdag on this node."""
         return __version__
 
     def compute(self, job: Job[A]) -> tuple[A, Findings]:
-        """What a job answers, and what it has found."""
+        """Compute a job; return its answer and its findings."""
         self._known = self._own = NOTHING
         return job.run(self._exchange), self._own
 
     def swap(self, known: Findings) -> Findings:
-        """Take over what all have found; what the present job has."""
+        """Take over the findings of all jobs; return those of the present job."""
         self._known = known
         return self._own
 
@@ -58,7 +58,7 @@ class RemoteWorker:
 
 
 class RayHost(Host):
-    """One processor of a node; it is gone when its node is, starts no worker, or has another hsdag."""
+    """One processor of a node; it is lost if the node is gone, starts no worker, or has another version of hsdag."""
 
     def __init__(self, node_id: str, host_name: str) -> None:
         self.name = f"{host_name} ({node_id[:6]})"
@@ -66,7 +66,7 @@ class RayHost(Host):
         self._actor: Any = None
 
     def call(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
-        """As Host says."""
+        """Compute a job; see ``Host.call``."""
         try:
             return self._answer(job, exchange, is_over)
         except RayTaskError as error:
@@ -78,7 +78,7 @@ class RayHost(Host):
             raise (JobLost if self._node_id in _nodes() else HostLost)(_line(error)) from error
 
     def _answer(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
-        """What a job answers. Raises what Ray does when its worker is lost, TimeoutError when that does not end."""
+        """Return a job's answer. Raises Ray's errors for a lost worker, TimeoutError if an abandoned job goes on."""
         if self._actor is None:
             node = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
             worker = ray.remote(RemoteWorker).options(num_cpus=1, max_concurrency=2, scheduling_strategy=node)
@@ -102,13 +102,13 @@ class RayHost(Host):
     def close(self) -> None:
         """End the worker."""
         actor, self._actor = self._actor, None
-        if actor is not None and ray.is_initialized():  # else Ray would start a cluster here
-            with contextlib.suppress(Exception):  # of a cluster that is gone
+        if actor is not None and ray.is_initialized():  # otherwise Ray would start a cluster here
+            with contextlib.suppress(Exception):  # the cluster may be gone
                 ray.kill(actor)
 
 
 def connect(address: str) -> list[Host]:
-    """A host for each processor of a cluster, until ``disconnect``. Raises DeviceError where there is none."""
+    """Return a host for each processor of a cluster, for use until ``disconnect``. Raises DeviceError for none."""
     os.environ.update(ENVIRONMENT | os.environ)
     handler = signal.getsignal(signal.SIGTERM)
     reason = "it has no processors"
@@ -120,10 +120,10 @@ def connect(address: str) -> list[Host]:
         except Exception as error:  # noqa: BLE001 - whatever Ray raises, the user is told
             reason = _line(error)
             disconnect()
-            if not isinstance(error, ConnectionAbortedError):  # two clients at once may be given the same port
+            if not isinstance(error, ConnectionAbortedError):  # Ray may give two clients the same port; retry
                 break
-    with contextlib.suppress(ValueError):  # in a thread that may set no handlers
-        signal.signal(signal.SIGTERM, handler)  # which Ray takes for itself
+    with contextlib.suppress(ValueError):  # only the main thread may set handlers
+        signal.signal(signal.SIGTERM, handler)  # Ray installs a handler of its own
     hosts: list[Host] = [
         RayHost(node_id, node["NodeManagerHostname"])
         for node_id, node in _nodes().items()
@@ -139,16 +139,18 @@ def connect(address: str) -> list[Host]:
 
 
 def disconnect() -> None:
-    """End the connection, and with it the workers."""
-    with contextlib.suppress(Exception):  # of a cluster that is gone
+    """Close the connection, which ends the workers."""
+    with contextlib.suppress(Exception):  # the cluster may be gone
         ray.shutdown()
 
 
 def _nodes() -> dict[str, dict[str, Any]]:
+    """Return the nodes that are alive by their ids; empty if the cluster cannot be asked."""
     with contextlib.suppress(Exception):
         return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
     return {}
 
 
 def _line(error: Exception) -> str:
+    """Format an error on one line of limited length."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

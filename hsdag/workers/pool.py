@@ -1,4 +1,4 @@
-"""Pool: hands jobs to processes, here or on a Ray cluster, again where one is lost; jobs exchange what they find."""
+"""Distribute jobs to processes, here or on a Ray cluster, again if a worker is lost; jobs exchange findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Findings:
-    """The best plan of a search so far with its value, and the largest bound; ``is_over`` where nobody needs more."""
+    """The best plan of a search so far, its value and the largest lower bound.
+
+    ``is_over`` is true once no answer is needed any more.
+    """
 
     plan: Plan | None = None
     value: float = float("inf")
@@ -33,7 +36,7 @@ class Findings:
     is_over: bool = False
 
     def joined(self, other: Findings) -> Findings:
-        """What both know; of plans of equal value one's own."""
+        """Return the findings of both; of two plans with equal value, this one's."""
         better = other if other.value < self.value else self
         bound = None if self.bound is None and other.bound is None else largest(self.bound, other.bound)
         return Findings(better.plan, better.value, bound, self.is_over or other.is_over)
@@ -41,15 +44,15 @@ class Findings:
 
 NOTHING = Findings()
 Exchange: TypeAlias = Callable[[Findings], Findings]
-"""Tells what a job has found, and gives what all jobs have."""
+"""Function that reports a job's findings and returns those of all jobs."""
 
 
 class Job(Request[A], ABC):
-    """Something to compute from its own fields alone, again where a worker is lost; a dataclass that can be pickled."""
+    """A computation from its own fields alone, repeated if a worker is lost; a dataclass that can be pickled."""
 
     @abstractmethod
     def run(self, exchange: Exchange) -> A:
-        """The answer. Raises HsdagError for a user's mistake."""
+        """Compute the answer. Raises HsdagError for a user's mistake."""
 
 
 class JobLost(Exception):  # noqa: N818 - an ending we expect, not an error
@@ -57,30 +60,31 @@ class JobLost(Exception):  # noqa: N818 - an ending we expect, not an error
 
 
 class HostLost(JobLost):
-    """The host will have no other worker."""
+    """The host cannot start another worker."""
 
 
 MOST_LOSSES = 3
-"""Workers that one job may cost; it is then taken to be what ends them."""
+"""Give up on a job after it has cost this many workers, since the job is then the likely cause."""
 LOOK_EVERY_S = 0.1
+"""Seconds between calls of ``check`` while answers are awaited."""
 WORKER = python_command("from hsdag.workers.pool import compute_jobs; compute_jobs()")
 
 
 class Host(ABC):
-    """Where one job at a time is computed. ``name`` says on which machine, for people."""
+    """A place that computes one job at a time. ``name`` tells people on which machine."""
 
     name: str
 
     @abstractmethod
     def call(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
-        """The answer. Raises JobLost when the worker ended before, or ``is_over`` came true; else what the job does."""
+        """Compute a job. Raises JobLost if the worker ended first or ``is_over`` became true, or what the job does."""
 
     def close(self) -> None:  # noqa: B027 - some hold nothing
         """End the worker."""
 
 
 class LocalHost(Host):
-    """A process of this machine that is started for the first job, and again after it was lost."""
+    """A process on this machine, started for the first job and again after it was lost."""
 
     name = "this machine"
 
@@ -88,7 +92,7 @@ class LocalHost(Host):
         self._client = WorkerClient(Request[None](), WORKER, usable_memory_bytes)
 
     def call(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
-        """As Host says."""
+        """Compute a job; see ``Host.call``."""
         self._client.on_question, self._client.should_abandon = exchange, is_over
         try:
             return self._client.call(job, float("inf"))  # jobs have limits of their own
@@ -106,7 +110,7 @@ class LocalHost(Host):
 
 @dataclass(frozen=True)
 class _LocalWorker:
-    """Computes jobs; the client replies with what others have found."""
+    """The part of a worker process that computes jobs; the client answers with what others have found."""
 
     channel: Channel
 
@@ -115,15 +119,16 @@ class _LocalWorker:
 
 
 def compute_jobs() -> None:
-    """Be the worker of a process: compute jobs, one after another."""
+    """Run the loop of a worker process, which computes jobs one after another."""
     main(lambda _, channel: _LocalWorker(channel))
 
 
 @dataclass(eq=False)
 class Pool(AbstractContextManager["Pool"]):
-    """Computes jobs on hosts, one thread for each. Use as a context manager, which ends the workers.
+    """Hosts that compute jobs, with one thread for each. As a context manager, it ends the workers on exit.
 
-    When the last host is gone for good, the search goes on with a process of this machine. ``say`` hears of losses.
+    When the last host is lost, the search continues with a process on this machine. ``say`` is called with a sentence
+    for each loss.
     """
 
     hosts: InitVar[Sequence[Host]]
@@ -137,8 +142,8 @@ class Pool(AbstractContextManager["Pool"]):
         for host in hosts:
             self._free.put(host)
         self._lock = threading.Lock()
-        self._open: dict[Future[None], Future[Any]] = {}  # what computes, and the answers
-        self.findings = NOTHING  # what all jobs have found since ``begin``
+        self._open: dict[Future[None], Future[Any]] = {}  # running computation -> its answer
+        self.findings = NOTHING  # findings of all jobs since ``begin``
 
     def __exit__(self, *_: object) -> None:
         """End the workers; jobs without an answer are cancelled."""
@@ -151,13 +156,13 @@ class Pool(AbstractContextManager["Pool"]):
 
     @property
     def num_workers(self) -> int:
-        """How many jobs are computed at a time."""
+        """Number of jobs that are computed at a time."""
         return len(self._hosts)
 
     def submit(self, job: Job[A]) -> Future[A]:
-        """Have a job computed; its worker is killed, if need be, where the answer is cancelled.
+        """Submit a job and return its future answer; cancelling it also ends the job, if need be by killing the worker.
 
-        The answer raises ExecutionError where the job cost MOST_LOSSES workers whose machines are still there.
+        The answer raises ExecutionError if the job cost MOST_LOSSES workers on machines that are still there.
         """
         answer: Future[A] = Future()
         computing = self._threads.submit(self._compute, job, answer)
@@ -170,7 +175,10 @@ class Pool(AbstractContextManager["Pool"]):
         wait(list(self._open))
 
     def answers(self, jobs: Iterable[Job[A]], check: Callable[[], None] = lambda: None) -> list[A]:
-        """All answers, in the order of the jobs. What ``check`` raises, called every so often, cancels the rest."""
+        """Return all answers in the order of the jobs.
+
+        ``check`` is called every LOOK_EVERY_S seconds; an exception that it raises cancels the remaining jobs.
+        """
         futures = [self.submit(job) for job in jobs]
         try:
             while wait(futures, LOOK_EVERY_S).not_done:
@@ -181,17 +189,17 @@ class Pool(AbstractContextManager["Pool"]):
                 future.cancel()
 
     def begin(self, known: Findings = NOTHING) -> None:
-        """Forget what jobs have found, as another search begins."""
+        """Replace the findings by ``known`` at the start of another search."""
         self.findings = known
 
     def exchange(self, own: Findings) -> Findings:
-        """Add what is known elsewhere; what is known by now."""
+        """Add findings to those of all jobs, and return the result."""
         with self._lock:
             self.findings = self.findings.joined(own)
             return self.findings
 
     def _compute(self, job: Job[A], answer: Future[A]) -> None:
-        """Have a job computed and deliver its answer, unless it has been cancelled."""
+        """Compute a job and deliver its answer, unless that was cancelled."""
         try:
             deliver = partial(answer.set_result, self._result(job, answer))
         except Exception as error:  # noqa: BLE001 - raised again where the answer is waited for
@@ -200,7 +208,7 @@ class Pool(AbstractContextManager["Pool"]):
             deliver()
 
     def _result(self, job: Job[A], answer: Future[A]) -> Any:
-        """The answer of the next free host, or of another one where its worker is lost; None for a cancelled job."""
+        """Return the answer from the next free host, trying others if workers are lost; None for a cancelled job."""
         num_losses = 0
         while not answer.done():
             host = self._free.get()
@@ -211,7 +219,7 @@ class Pool(AbstractContextManager["Pool"]):
                 is_gone = isinstance(loss, HostLost)
                 if not answer.done():
                     self.say(f"lost a worker on {host.name} ({loss})")
-                num_losses += not is_gone  # a machine that is gone is no fault of the job
+                num_losses += not is_gone  # the loss of a machine is not the job's fault
                 if num_losses == MOST_LOSSES:
                     reason = f"{type(job).__name__} ended {num_losses} workers, the last one on {host.name}: {loss}"
                     raise ExecutionError(reason) from loss
@@ -220,7 +228,7 @@ class Pool(AbstractContextManager["Pool"]):
         return None
 
     def _go_on_without(self, host: Host) -> None:
-        """Use a host no more, and put a process of this machine in its place if it was the last one."""
+        """Remove a host, and replace it by a process on this machine if it was the last one."""
         host.close()
         with self._lock:
             self._hosts.remove(host)
@@ -231,21 +239,23 @@ class Pool(AbstractContextManager["Pool"]):
 
 
 def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) -> AbstractContextManager[Pool | None]:
-    """The workers of ``local:N`` (``local`` for one on each processor), of the cluster that this machine belongs to
-    (``ray``), or of another one by its address; None where none are asked for. Raises DeviceError where none answers.
+    """Return a pool of the workers that the text describes, or None for None. Raises DeviceError if no cluster answers.
+
+    ``local:N`` stands for N processes on this machine, ``local`` for one per processor, ``ray`` for the cluster that
+    this machine belongs to, and ``ray://HOST:PORT`` for another cluster.
     """
     if workers is None:
         return nullcontext()
     if workers.startswith("local"):
         count = int(workers.removeprefix("local:")) if ":" in workers else usable_cpus()
         return Pool([LocalHost() for _ in range(count)], say)
-    from hsdag.workers.cluster import connect, disconnect  # which needs Ray
+    from hsdag.workers.cluster import connect, disconnect  # imported here because it needs Ray
 
     return Pool(connect("auto" if workers == "ray" else workers), say, disconnect)
 
 
 def check_workers(workers: str) -> None:
-    """Raise OptionError for what names no workers, or none that are installed."""
+    """Raise OptionError if the text does not describe workers, or if they need a package that is not installed."""
     if re.fullmatch(r"local(:[1-9][0-9]{0,2})?|ray(://[^/\s]+:[0-9]{1,9})?", workers) is None:
         raise OptionError(f"--workers {workers[:99]!r} is none of local:N with N up to 999, ray or ray://HOST:PORT")
     if workers.startswith("ray") and find_spec("ray") is None:

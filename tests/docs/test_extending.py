@@ -26,9 +26,11 @@ import shlex, sys
 from importlib import import_module
 from pathlib import Path
 
-*packages, _ = Path(sys.argv[1]).parts
-for k in range(len(packages)):  # as if the one new file lay there
-    import_module(".".join(packages[: k + 1])).__path__.append("/".join(["new", *packages[: k + 1]]))
+*folders, _ = Path(sys.argv[1]).parts
+for k in range(len(folders)):  # as if the one new file lay there
+    name = ".".join(folders[: k + 1])
+    module = import_module(name if folders[0] == "hsdag" else f"hsdag.{name}")
+    module.__path__.append("/".join(["new", *folders[: k + 1]]))
 from hsdag.cli.app import run
 
 for line in sys.stdin.read().splitlines():
@@ -74,7 +76,7 @@ def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
 def test_place_takes_an_objective_and_says_where_its_file_is(tiny_resnet: Path, tmp_path: Path) -> None:
     """Beside a run folder of another name, too."""
     command = f"hsdag place {tiny_resnet} --partition-cpu 2 --budget 8s --max-evaluations 4 --method sa"
-    printed = ran("hsdag/runtime/objectives/blend.py", f"{command} --objective blend -o out.json --run myrun", tmp_path)
+    printed = ran("runtime/objectives/blend.py", f"{command} --objective blend -o out.json --run myrun", tmp_path)
     assert "The placement is in out.json" in printed
     assert json.loads((tmp_path / "out.json").read_text())["objective"] == "blend"
     assert json.loads((tmp_path / "myrun" / "result.json").read_text())["placement_file"] == "out.json"

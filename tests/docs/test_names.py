@@ -17,7 +17,7 @@ from tests.docs.test_extending import EXAMPLES
 
 MODULE = re.compile(r"(?<!/)\bhsdag(?:\.(?!md\b)[A-Za-z_]\w*)+")
 IMPORT = re.compile(r"^from (hsdag[\w.]*) import (?:\((.*?)\)|([^\n]*))", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"\b(?:hsdag|benchmarks|tests|docs)/[\w./]+\.(?:py|md|cpp|toml)\b")
+FILE = re.compile(r"\b(?:hsdag|ir|features|runtime|models|benchmarks|tests|docs)/[\w./]+\.(?:py|md|cpp|toml)\b")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 COMMAND = re.compile(r"\bhsdag (?:--\w+ \S+ )?([a-z]+(?: (?:list|build)(?= ))?)((?: (?!hsdag )[^\n`|]*)?)")
 
@@ -93,7 +93,7 @@ def test_every_command_has_a_section_with_all_its_options_their_values_words_and
         section = sections[f" {name}" if name else ""]
         assert all(f"`{flag}`" in section for flag in flags - {"--help"} if flag.startswith("-")), name
     row = next(line for line in sections[" place"].splitlines() if line.startswith("| `--budget`"))
-    assert row.startswith("| `--budget` `TEXT` | Time for all of it: 10s, 5m, 1h.")
+    assert row.startswith("| `--budget` `TEXT` | Time limit of the whole search: 10s, 5m, 1h.")
     assert row.endswith("Default: `60s`. |")
     rows = [line for text in sections.values() for line in text.splitlines() if line.startswith("| ")]
     assert {row.replace("\\|", "").count("|") for row in rows} == {3}

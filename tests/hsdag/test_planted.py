@@ -17,6 +17,7 @@ from openvino import opset13 as op
 
 from hsdag.cli.app import app
 from hsdag.ir.processes import process_command, python_command
+from links import FOLDERS
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = Path(ov.__file__).parent / "libs"
@@ -100,9 +101,10 @@ def test_an_hsdag_that_is_not_installed_is_found_by_the_processes_that_it_starts
 
 def test_processes_are_started_and_libraries_are_named_in_one_place_each() -> None:
     homes = {"sys.executable": "processes.py", "subprocess.Popen(": "host.py", "register_plugin(": "device.py"}
+    paths = [path for folder in ("hsdag", *FOLDERS) for path in (ROOT / folder).rglob("*.py")]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
     for word, home in homes.items():
-        found = [path for path in (ROOT / "hsdag").rglob("*.py") if word in path.read_text(encoding="utf-8")]
-        assert found == [ROOT / "hsdag" / "ir" / home]
+        assert [path for path, text in texts.items() if word in text] == [ROOT / "ir" / home]
 
 
 @pytest.mark.slow

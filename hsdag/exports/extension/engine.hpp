@@ -28,7 +28,7 @@
 
 namespace hsdag {
 
-// Output `port` of a part, or input `port` of the model where `part` is kInput.
+// Output `port` of a part, or input `port` of the model if `part` is kInput.
 struct Source {
     std::ptrdiff_t part;
     std::size_t port;
@@ -47,7 +47,7 @@ struct Part {
     std::vector<Source> reads;
 };
 
-// The whole model in an order in which its parts can run; on one device it is one part.
+// The whole model as parts in an order in which they can run; on one device it is a single part.
 struct Copy {
     std::size_t requests;  // that there are at most, 0 for as many as inferences are asked for at a time
     std::vector<Part> parts;
@@ -59,7 +59,7 @@ struct Port {
     ov::PartialShape shape;
 };
 
-// A file of words, of which those in quotes may have any character.
+// Reader of a file of words; words in quotes may contain any character.
 class Words {
    public:
     explicit Words(const std::filesystem::path& path) : path_(path.string()), file_(path, std::ios::binary) {
@@ -75,7 +75,7 @@ class Words {
         return value;
     }
 
-    // How many there are, and so many of what `read` gives.
+    // Reads a count, then as many items with `read`.
     template <class Read>
     auto many(Read read) {
         std::vector<decltype(read())> found;
@@ -88,7 +88,7 @@ class Words {
     std::ifstream file_;
 };
 
-// What a plan file says.
+// The contents of a plan file.
 struct Plan {
     std::vector<Port> inputs, outputs;
     std::vector<Device> devices;
@@ -131,7 +131,7 @@ struct Plan {
     }
 };
 
-// The last line of a message: what it says. Those before are places in OpenVINO's code.
+// Returns the last line of a message; the lines before it are places in OpenVINO's code.
 inline std::string reason(const std::exception_ptr& error) {
     std::string line, last = "unknown";
     try {
@@ -144,7 +144,7 @@ inline std::string reason(const std::exception_ptr& error) {
     return last;
 }
 
-// A tensor itself, or its elements in another type: plugins compute with some in place of others.
+// Returns a tensor, or its elements converted, since plugins compute with some types in place of others.
 inline ov::Tensor converted(const ov::Tensor& tensor, const ov::element::Type& type) {
     if (tensor.get_element_type() == type) return tensor;
     const auto given = std::make_shared<ov::op::v0::Parameter>(tensor.get_element_type(), tensor.get_shape());
@@ -154,8 +154,8 @@ inline ov::Tensor converted(const ov::Tensor& tensor, const ov::element::Type& t
     return found[0];
 }
 
-// A copy with its compiled parts. Several inferences may be under way; an earlier one goes first on every device, which
-// runs one part at a time of a model that is cut, and as many inferences as there are requests of one that is not.
+// A copy of the model with its compiled parts. Several inferences may be under way; earlier ones go first on every
+// device. A device runs one part at a time of a model that is cut, or else as many inferences as there are requests.
 class Engine {
    public:
     Engine(ov::Core& core, const Plan& plan, const Copy& copy)
@@ -183,7 +183,7 @@ class Engine {
         }
     }
 
-    // Raises ov::Exception, which names the part that failed and its device, when nothing of the inference runs any more.
+    // Throws ov::Exception, which names the failed part and its device, after all parts of the inference have ended.
     void infer(ov::TensorVector& outputs, const ov::TensorVector& inputs) {
         auto run = free_run();
         run->inputs = &inputs;
@@ -205,7 +205,7 @@ class Engine {
     std::size_t num_requests() const { return copy_.requests; }
 
    private:
-    // Requests of all parts, for one inference at a time.
+    // Infer requests of all parts, for one inference at a time.
     struct Run {
         std::vector<ov::InferRequest> requests;
         const ov::TensorVector* inputs = nullptr;
@@ -244,7 +244,7 @@ class Engine {
         return run.requests[static_cast<std::size_t>(source.part)].get_output_tensor(source.port);
     }
 
-    // Have the inputs of a part that are meant read their tensors.
+    // Sets the tensors of those inputs of a part for which `is_meant` holds.
     template <class IsMeant>
     void give(Run& run, std::size_t k, IsMeant is_meant) {
         for (std::size_t i = 0; i < copy_.parts[k].reads.size(); ++i) {
@@ -259,7 +259,7 @@ class Engine {
         for (std::size_t k = 0; k < compiled_.size(); ++k) give(run, k, is_meant);
     }
 
-    // Start a run and wait until none of its parts runs any more.
+    // Starts a run and waits until all of its parts have ended.
     void wait(Run& run) {
         {
             std::unique_lock<std::mutex> lock(mutex_);
@@ -277,7 +277,7 @@ class Engine {
             }
     }
 
-    // Have every device that is free begin the first of its tasks. The lock is held, as in what follows.
+    // Lets every free device begin the first of its tasks. The caller holds the lock, as in the functions below.
     void start() {
         for (std::size_t d = 0; d < ready_.size(); ++d)
             while (num_busy_[d] < capacity_ && !ready_[d].empty()) {
@@ -332,7 +332,7 @@ class Engine {
     std::size_t count_ = 0;              // of inferences
 };
 
-// The processors that the process had when the library was loaded.
+// The processors that the process could use when the library was loaded.
 inline const cpu_set_t kProcessors = [] {
     cpu_set_t found;
     CPU_ZERO(&found);
@@ -347,11 +347,11 @@ class Placement {
    public:
     explicit Placement(const std::filesystem::path& folder) : plan(folder) {}
 
-    // Compiles what is not compiled yet.
+    // Compiles the copies that are not compiled yet.
     void compile() {
         std::call_once(once_, [this] {
             std::exception_ptr error;
-            // In a thread of its own: those of the CPU plugin have the processors of who makes them, perhaps one alone.
+            // In a separate thread: threads of the CPU plugin inherit their creator's processors, perhaps just one.
             std::thread([&] {
                 sched_setaffinity(0, sizeof(kProcessors), &kProcessors);
                 try {
@@ -416,7 +416,7 @@ class Placement {
         std::condition_variable told;
     };
 
-    // Whether more inferences wait than the others would end before this copy ends one.
+    // Returns whether more inferences wait than the other copies would end before this copy ends one.
     bool helps(const Load& load) const {
         double others = 0;
         for (const Load& other : loads_)
@@ -424,7 +424,7 @@ class Placement {
         return static_cast<double>(waiting_.size()) > others;
     }
 
-    // Give what waits longest to a copy, as long as a free one helps. The lock is held.
+    // Gives the longest waiting inferences to copies as long as a free one helps. The caller holds the lock.
     void dispatch() {
         while (!waiting_.empty()) {
             Load* best = nullptr;

@@ -1,5 +1,5 @@
-// What programs load: it needs no symbol of OpenVINO, so that it can say so where the OpenVINO is not the one that
-// libhsdag_placements.so, beside it, was compiled for.
+// The library that programs load. It needs no symbol of OpenVINO, so that it can report an OpenVINO for which
+// libhsdag_placements.so, next to it, was not compiled.
 #include <dlfcn.h>
 
 #include <memory>
@@ -26,7 +26,7 @@ struct Version {  // as ov::Version
     const char* description;
 };
 
-// The version of the OpenVINO whose code is at an address, "" where that is none.
+// Returns the version of the OpenVINO whose code is at an address, or "" if there is none.
 std::string version_of(void* address) {
     Dl_info info;
     if (dladdr(address, &info) == 0) return "";

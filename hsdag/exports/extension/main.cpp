@@ -1,8 +1,8 @@
 // Runs the model of this folder on the devices that it was placed on: PROGRAM FOLDER [INPUT=FILE ...]
 //
-// A file has the bytes of an input's elements, and INPUT is its name, or its number where it has none. Inputs without a
-// file are zeros, in the sizes that the model was placed with. The outputs are written to NAME.bin. The latency is the median
-// of several inferences after a first one.
+// A file has the bytes of an input's elements; INPUT is the input's name or, if it has none, its number. Inputs without
+// a file are zeros, with the sizes that the model was placed for. Outputs are written to NAME.bin. The latency is the
+// median of several inferences after a first one.
 #include <algorithm>
 #include <chrono>
 #include <cstring>

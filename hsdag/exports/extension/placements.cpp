@@ -1,5 +1,5 @@
-// The extensions: readers of ops that give the ops of a model the affinities which its file holds, and an op that
-// holds a whole placement.
+// The extensions: readers that give the ops of a model the affinities stored in its file, and an op that holds a whole
+// placement.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -19,11 +19,11 @@
 
 namespace {
 
-// OpenVINO's reader keeps <user_data name="affinity" .../> of a layer under the first, HETERO reads the second.
+// OpenVINO's reader keeps <user_data name="affinity" .../> of a layer under the first key; HETERO reads the second.
 const char* const kStored = "user_dataaffinity";
 const char* const kRead = "affinity";
 
-// An op and all that it depends on get the affinities that were stored for them.
+// Gives an op, and all ops that it depends on, the affinities stored for them.
 void restore(const std::shared_ptr<ov::Node>& last) {
     std::vector<ov::Node*> left{last.get()};
     while (!left.empty()) {
@@ -36,11 +36,11 @@ void restore(const std::shared_ptr<ov::Node>& last) {
     }
 }
 
-// Inputs of the models that this thread reads: one that no op reads is found here alone.
+// Inputs of the models that this thread reads, including those that no op reads.
 thread_local std::vector<std::weak_ptr<ov::Node>> parameters;
 
-// OpenVINO's own op. Its reader makes an op when it has made what the op reads, and gives it what is stored for it
-// afterwards: Results and Assigns, behind which nothing comes, go with what they read.
+// An op of OpenVINO. The reader creates an op after its inputs, and attaches what is stored for it afterwards. Results
+// and Assigns, which no op reads, get the affinity of what they read.
 template <class Op>
 class Own : public ov::BaseOpExtension {
    public:
@@ -73,7 +73,7 @@ class Own : public ov::BaseOpExtension {
     const ov::DiscreteTypeInfo info_;
 };
 
-// Where this library is.
+// Returns the folder of this library.
 std::filesystem::path own_folder() {
     Dl_info info;
     if (dladdr(kStored, &info) == 0) return std::filesystem::current_path();
@@ -82,7 +82,7 @@ std::filesystem::path own_folder() {
 
 const std::filesystem::path kFolder = own_folder();
 
-// A whole placement. Its parts are in the folder `parts` beside this library, or else where they were exported to.
+// A whole placement. Its parts are in the folder `parts` next to this library, or else where they were exported to.
 class Placed : public ov::op::Op {
    public:
     OPENVINO_OP("HsdagPlaced", "extension");
@@ -123,7 +123,7 @@ class Placed : public ov::op::Op {
         return true;
     }
 
-    // Plugins ask when they compile the model: the parts are compiled then.
+    // Plugins call this when they compile the model, which is when the parts are compiled.
     bool has_evaluate() const override {
         placement_->compile();
         return true;

@@ -1,9 +1,9 @@
-"""Runs the model of this folder on the devices that it was placed on, with nothing but OpenVINO and NumPy.
+"""Run the model of this folder on the devices that it was placed on, using only OpenVINO and NumPy.
 
     python run.py [--input FILE.npz] [--output FILE.npz]
 
-An .npz file has an array for each input, by name or, where it has none, by number; without one, inputs are random, in
-the sizes that the model was placed with. The latency is the median of several runs after a first one.
+An .npz file has an array for each input, under its name or, if it has none, its number. Without a file, inputs are
+random, with the sizes that the model was placed for. The latency is the median of several runs after a first one.
 """
 
 import argparse
@@ -19,14 +19,14 @@ import openvino as ov
 MODEL = "model.xml"
 DEVICE = "CPU"
 PROPERTIES: dict[str, Any] = {}
-SIZES: list[list[int]] = []  # of each input, where these are not fixed
+SIZES: list[list[int]] = []  # shape of each input, if the model does not fix them
 RUNS = 10
 
 FOLDER = Path(__file__).resolve().parent
 
 
 def compiled_model() -> Any:
-    """The model as it was placed; plugins.xml has the devices that OpenVINO does not have by itself."""
+    """Compile the model as it was placed; plugins.xml lists devices that OpenVINO does not have by itself."""
     plugins = FOLDER / "plugins.xml"
     core = ov.Core(plugins) if plugins.exists() else ov.Core()
     core.add_extension(FOLDER / "libhsdag.so")
@@ -34,16 +34,16 @@ def compiled_model() -> Any:
 
 
 def names_of(ports: list[Any]) -> list[str]:
-    """A name for each port: its own, or its number where it has none or an earlier one has the same."""
+    """Return a name for each port: its own, or its number if it has none or an earlier port has the same."""
     names: list[str] = []
     for k, port in enumerate(ports):
-        own = port.get_any_name() if port.get_names() else str(k)
-        names.append(own if own not in names else str(k))
+        name = port.get_any_name() if port.get_names() else str(k)
+        names.append(name if name not in names else str(k))
     return names
 
 
 def random_input(port: Any, sizes: list[int] | None, rng: np.random.Generator) -> ov.Tensor:
-    """Normal floats, zeros of other types, and empty strings; a size that nobody gives is the least possible."""
+    """Return normal floats, zeros of other types, or empty strings; sizes that are not given are the least possible."""
     shape = port.get_partial_shape()
     if sizes is None:
         sizes = [] if shape.rank.is_dynamic else [max(size.get_min_length(), int(size.is_dynamic)) for size in shape]
@@ -59,14 +59,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", help="FILE.npz with an array for each input")
     parser.add_argument("--output", help="FILE.npz to write the outputs to")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     compiled = compiled_model()
     request = compiled.create_infer_request()
     names, rng = names_of(compiled.inputs), np.random.default_rng(0)
-    if given.input:
-        arrays = np.load(given.input)
+    if arguments.input:
+        arrays = np.load(arguments.input)
         if sorted(arrays) != sorted(names):
-            sys.exit(f"{given.input} has {sorted(arrays)}, and the inputs are {sorted(names)}")
+            sys.exit(f"{arguments.input} has {sorted(arrays)}, and the inputs are {sorted(names)}")
         inputs: Any = {k: arrays[name] for k, name in enumerate(names)}
     else:
         sizes: list[Any] = SIZES or [None] * len(names)
@@ -76,14 +76,14 @@ def main() -> None:
         for state in request.query_state():
             state.reset()
         start = time.perf_counter()
-        found = request.infer(inputs)
+        results = request.infer(inputs)
         times.append(time.perf_counter() - start)
     print(f"latency_s: {median(times[1:]):.6f} (median of {RUNS} runs)")
-    outputs = {name: found[k] for k, name in enumerate(names_of(compiled.outputs))}
+    outputs = {name: results[k] for k, name in enumerate(names_of(compiled.outputs))}
     for name, array in outputs.items():
         print(f"{name}: {array.dtype} {list(array.shape)}")
-    if given.output:
-        np.savez(given.output, **outputs)
+    if arguments.output:
+        np.savez(arguments.output, **outputs)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Cuts: sequential execution as a minimum cut of the graph, and pipelines for throughput."""
+"""Cuts: place ops for sequential execution by minimum cuts of the graph, and for throughput in pipeline stages."""

@@ -1,4 +1,4 @@
-"""Alpha-expansion: placements on any number of devices by minimum cuts, one device at a time.
+"""Alpha-expansion: find placements on any number of devices by minimum cuts, one device at a time.
 
 Y. Boykov, O. Veksler and R. Zabih, "Fast approximate energy minimization via graph cuts", 2001, sections 3 and 6, with
 transfers as hyperedges.
@@ -17,23 +17,23 @@ from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, best_move, pair_cut
 
 LEAST_GAIN = 1e-12
-"""A move has to gain more than this share: rounding."""
+"""Ignore gains of at most this share of the cost, which may be rounding."""
 
 MAX_STARTS = 4
-"""Starts that are expanded, the cheapest first."""
+"""Expand at most this many starts, the cheapest first."""
 
 MAX_SWEEPS = 20
-"""Rounds over all devices; three or four are usual."""
+"""Stop after this many rounds over all devices; three or four are usual."""
 
 MAX_PAIRS = 28
-"""Pairs of devices that are cut, those first that could be cheapest: all pairs of eight devices."""
+"""Cut at most this many pairs of devices, those that could be cheapest first; 28 are all pairs of eight devices."""
 
 
 def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bool] = lambda: False) -> IntArray:
-    """``placement`` [N] after moves of ops to one device at a time, until no device gains by one or time is over.
+    """Move ops of ``placement`` [N] to one device at a time, until no device gains by that or time is over.
 
-    Never dearer than ``placement``. With equal links between all devices the result takes at most the work of the
-    optimum and twice its transfers, were there no difference between the launches; see docs/exact.md for others.
+    The result never costs more than ``placement``. With equal links between all devices it takes at most the work of
+    the optimum plus twice its transfers, if launches cost the same everywhere; docs/exact.md covers other cases.
     """
     best, best_s = placement, costs.cost_s(placement)
     idle, device = 0, 0
@@ -54,10 +54,10 @@ def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bo
 
 
 def cheapest(costs: BoundaryCosts, is_over: Callable[[], bool] = lambda: False) -> Iterator[IntArray]:
-    """Ever cheaper placements [N]: the best simple one, the best cut between two devices, what expansion makes of them.
+    """Yield ever cheaper placements [N]: the best simple one, the best cut of two devices, and their expansions.
 
-    Starts are the best single device, every op on its fastest device, and the cuts of pairs of devices. With two
-    devices the cut is optimal and the last. Where time is over, what there is so far.
+    Starts are the best single device, every op on its fastest device, and cuts between pairs of devices. With two
+    devices the cut is optimal and comes last. Stops early when time is over.
     """
     starts = simple(costs)
     cuts = []
@@ -77,20 +77,20 @@ def cheapest(costs: BoundaryCosts, is_over: Callable[[], bool] = lambda: False) 
 
 
 def best_cut(costs: BoundaryCosts, is_over: Callable[[], bool] = lambda: False) -> IntArray:
-    """The cheapest placement [N] found: optimal for two devices."""
+    """Return the cheapest placement [N] that ``cheapest`` finds; it is optimal for two devices."""
     *_, last = cheapest(costs, is_over)
     return last
 
 
 def _pairs(costs: BoundaryCosts) -> list[tuple[int, int]]:
-    """Pairs of devices to cut between, by the sum of each op's time on the faster of the two, which no cut beats."""
+    """Return pairs of devices to cut between, by a lower bound: the sum of each op's time on the faster of the two."""
     pairs = itertools.combinations(range(costs.num_devices), 2)
     by_device = np.ascontiguousarray(costs.time_s.T)
     return sorted(pairs, key=lambda pair: float(np.minimum(by_device[pair[0]], by_device[pair[1]]).sum()))[:MAX_PAIRS]
 
 
 def simple(costs: BoundaryCosts) -> list[IntArray]:
-    """Every single device that runs all ops, and every op on its fastest device; cheapest first."""
+    """Return every single device that runs all ops, and every op on its fastest device; cheapest first."""
     found = [np.full(costs.num_ops, d, dtype=np.int64) for d in np.flatnonzero(np.isfinite(costs.time_s).all(axis=0))]
     found.append(costs.time_s.argmin(axis=1).astype(np.int64))
     return sorted(found, key=costs.cost_s)

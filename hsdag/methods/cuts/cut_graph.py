@@ -1,10 +1,10 @@
-"""Cut graphs: sequential execution as a sum of op times and of what results cost that leave their device, and the best
-set of ops to move to one device, found as a minimum cut by maximum flow.
+"""Model sequential execution as a cut graph, and find the best set of ops to move to one device by a minimum cut.
 
-An op on the source's side stays where it is, one on the sink's side moves. What a result costs that leaves its
-device is a directed hyperedge: one node for each result, direction and size (P. Kohli et al., "Robust higher order
-potentials for enforcing label consistency", 2009; V. Kolmogorov and R. Zabih, "What energy functions can be minimized
-via graph cuts?", 2004). What it costs that an op runs on another device than the one before it is an arc between them.
+Costs are op times, transfers of results that leave their device, and changes of device. An op on the source's side
+stays where it is, one on the sink's side moves. A transfer is a directed hyperedge: one node per result, direction and
+size (P. Kohli et al., "Robust higher order potentials for enforcing label consistency", 2009; V. Kolmogorov and R.
+Zabih, "What energy functions can be minimized via graph cuts?", 2004). A change of device between consecutive ops is an
+arc between them. The cut is found as a maximum flow.
 
 Legend: N ops, D devices, Q results, R pairs of a result and an op that reads it, A arcs.
 """
@@ -23,32 +23,32 @@ from hsdag.ir.kernels import bare, kernel, run_few
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 TOTAL_BITS = 59
-"""Capacities are whole ticks, and together fewer than 2 to this power: what can flow fits 64 bits."""
+"""Capacities are whole ticks whose sum is below 2 to this power, so that flows fit 64 bits."""
 
 FREE, STAYS, MOVES = 0, 1, 2
 
 MOVES_OF_PAIR = 5.0
-"""How many moves are looked for, about, for each ordered pair of devices."""
+"""Approximate number of moves that a search computes per ordered pair of devices."""
 
 
 class Launches(Enum):
-    """What a launch is charged to."""
+    """What launch costs are charged to."""
 
-    RUNS = "runs"  # every maximal run of ops on one device, in topological order, as in the simulator
+    RUNS = "runs"  # every maximal run of consecutive ops on one device, in topological order, as in the simulator
     TRANSFERS = "transfers"  # every transfer, on the device that receives it
     NOTHING = "nothing"
 
 
 class BoundaryCosts(NamedTuple):
-    """What a placement takes in sequential execution.
+    """Costs of a placement in sequential execution.
 
-    Result q is of op ``source[q]``, which ascends, and its readers are ``reader[first[q]:first[q + 1]]``, those that
-    need most bytes first, each once. A result goes once to every other device with a reader, at the largest size read
-    there, and costs ``latency_s[home, away] + size / bandwidth``. An op costs ``change_s`` of its device where the op
-    before it in ``order`` is on another one. ``constant_s`` does not depend on the placement.
+    Result q is produced by op ``source[q]``, ascending; its readers are ``reader[first[q]:first[q + 1]]``, each once,
+    those that need most bytes first. A result is sent once to every other device with a reader, at the largest size
+    read there, for ``latency_s[home, away] + size / bandwidth``. An op costs ``change_s`` of its device if the previous
+    op in ``order`` is on another one. ``constant_s`` does not depend on the placement.
     """
 
-    time_s: FloatArray  # [N, D], infinite where a device does not support an op; with the launch of the first op
+    time_s: FloatArray  # [N, D], infinite where a device does not support an op; the first op includes its launch
     first: IntArray  # [Q + 1]
     source: IntArray  # [Q]
     reader: IntArray  # [R]
@@ -61,7 +61,10 @@ class BoundaryCosts(NamedTuple):
 
     @staticmethod
     def of(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> BoundaryCosts:
-        """The costs of a problem. With launches of runs they are what the simulator says, but for egress links."""
+        """Return the costs of a problem.
+
+        With launches charged to runs, they equal those of the simulator except for egress links.
+        """
         first, source, reader, size_bytes = readers(problem)
         time_s = np.where(problem.supported, problem.time_s, np.inf)
         latency_s = problem.link_latency_s + problem.transfer_overhead_s
@@ -87,21 +90,21 @@ class BoundaryCosts(NamedTuple):
 
     @property
     def num_ops(self) -> int:
-        """N."""
+        """Number of ops, N."""
         return len(self.time_s)
 
     @property
     def num_devices(self) -> int:
-        """D."""
+        """Number of devices, D."""
         return int(self.time_s.shape[1])
 
     @property
     def steps_of_search(self) -> float:
-        """About how often a search looks at an op or a reader."""
+        """Approximate number of times that a search looks at an op or a reader."""
         return MOVES_OF_PAIR * (self.num_ops + len(self.reader)) * self.num_devices**2
 
     def scaled(self, factor: float) -> BoundaryCosts:
-        """The same with transfers and changes of device ``factor`` times as dear."""
+        """Return the costs with transfers and changes of device multiplied by ``factor``."""
         return self._replace(
             latency_s=factor * self.latency_s,
             s_per_byte=factor * self.s_per_byte,
@@ -109,7 +112,7 @@ class BoundaryCosts(NamedTuple):
         )
 
     def cost_s(self, placement: IntArray) -> float:
-        """Seconds of a placement [N]; infinite where an op is not supported."""
+        """Return the seconds that a placement [N] takes; infinite if an op is not supported."""
         work_s = float(self.time_s[np.arange(self.num_ops), placement].sum())
         reached = np.full(self.num_devices, -1, dtype=np.int64)
         table = np.ascontiguousarray(placement, dtype=np.int64)
@@ -120,9 +123,9 @@ class BoundaryCosts(NamedTuple):
 
 
 def readers(problem: ScheduleProblem) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
-    """The ops that read each result: [Q + 1] where they begin, [Q] whose results, [R] the ops, [R] bytes they need.
+    """Return the readers of each result: [Q + 1] first positions, [Q] producers, [R] readers, [R] bytes they need.
 
-    Of several edges of a result to one op the largest counts, as in the simulator.
+    If several edges lead from a result to one op, the largest counts, as in the simulator.
     """
     dst, size = problem.edge_dst, problem.edge_bytes
     source, result = np.unique(np.stack([problem.edge_src, problem.edge_port]), axis=1, return_inverse=True)
@@ -138,10 +141,11 @@ def readers(problem: ScheduleProblem) -> tuple[IntArray, IntArray, IntArray, Flo
 
 @bare
 def _all_sent_s(t: BoundaryCosts, placement: IntArray, reached: IntArray) -> float:
+    """Return the seconds of all transfers."""
     total_s = 0.0
     for q in range(len(t.source)):
         home = placement[t.source[q]]
-        for k in range(t.first[q], t.first[q + 1]):  # the first reader on a device needs most
+        for k in range(t.first[q], t.first[q + 1]):  # the first reader on a device needs the most bytes
             away = placement[t.reader[k]]
             if away != home and reached[away] != q:
                 reached[away] = q
@@ -151,9 +155,9 @@ def _all_sent_s(t: BoundaryCosts, placement: IntArray, reached: IntArray) -> flo
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """The best move of a set of ops: the placement [N] after it, and what no such move can beat.
+    """The best move of a set of ops: the placement [N] after it, and a lower bound for all such moves.
 
-    ``bound_s`` is the cut in ticks rounded down, so it is below the optimum, by less than ``error_s``.
+    ``bound_s`` is the cut in ticks rounded down; it is below the optimum by less than ``error_s``.
     """
 
     placement: IntArray
@@ -162,12 +166,12 @@ class Move:
 
 
 def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> Move | None:
-    """The cheapest placement that differs from ``placement`` [N] in ops moved to device ``target`` alone.
+    """Return the cheapest placement that differs from ``placement`` [N] only by ops moved to device ``target``.
 
-    An op that its device does not support moves, one that ``target`` does not support stays; None where an op can
-    do neither. Of equally good moves the one with fewest ops is taken. Exact where every result is sent to a
-    device at equal cost from everywhere, which two devices always are; else costs after a move may be taken
-    for higher than they are, never for lower, and those of staying are exact.
+    An op that its device does not support must move, one that ``target`` does not support must stay; None if both hold
+    for some op. Of equally good moves the one with fewest ops is taken. The result is exact if sending a result to a
+    device costs the same from everywhere, as always holds for two devices. Otherwise costs after a move may be
+    overestimated, never underestimated; those of staying are exact.
     """
     ops = np.arange(costs.num_ops)
     stay_s, go_s, along_s = _changes(costs, placement, target)
@@ -197,16 +201,19 @@ def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> Move | 
 
 
 def pair_cut(costs: BoundaryCosts, one: int, other: int) -> Move | None:
-    """The optimal placement on two devices: a minimum s-t cut; None where an op runs on neither. Ties go to ``one``."""
+    """Return the optimal placement on two devices by a minimum s-t cut, or None if some op runs on neither.
+
+    Ties go to device ``one``.
+    """
     return best_move(costs, np.full(costs.num_ops, one, dtype=np.int64), other)
 
 
 def _changes(costs: BoundaryCosts, placement: IntArray, target: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """[N] seconds of each op that stays and [N] of one that moves, and [N - 1] of staying before one that moves.
+    """Return seconds of each op if it stays [N], if it moves [N], and of staying before an op that moves [N - 1].
 
-    Two ops that follow each other in ``order`` have a cost for each choice of who moves. If neither or both do, it is
-    no more than if the one or the other does, together: hence a cost of each op and an arc (Kolmogorov and Zabih,
-    section 4.1).
+    Consecutive ops in ``order`` have a cost for each choice of which of them moves. The costs of both and of neither
+    moving add up to no more than those of one or the other moving; hence they can be expressed by a cost of each op and
+    an arc (Kolmogorov and Zabih, section 4.1).
     """
     stay_s, go_s = costs.time_s[np.arange(costs.num_ops), placement], costs.time_s[:, target].copy()
     before, after = costs.order[:-1], costs.order[1:]
@@ -222,10 +229,10 @@ def _changes(costs: BoundaryCosts, placement: IntArray, target: int) -> tuple[Fl
 def _cut(
     tail: IntArray, head: IntArray, capacity_s: FloatArray, tick_s: float, source: int, sink: int
 ) -> tuple[float, IntArray]:
-    """Seconds of the minimum cut, and the nodes on the sink's side."""
+    """Return the seconds of the minimum cut, and the nodes on the sink's side."""
     flow = SimpleMaxFlow()
     ticks = np.floor(capacity_s / tick_s).astype(np.int64)
-    flow.add_arc_with_capacity(source, sink, 0)  # both are there, whatever the other arcs
+    flow.add_arc_with_capacity(source, sink, 0)  # makes both nodes exist, whatever the other arcs
     flow.add_arcs_with_capacity(tail.astype(np.int32), head.astype(np.int32), ticks)
     status = flow.solve(source, sink)
     assert status == flow.OPTIMAL, status
@@ -233,17 +240,17 @@ def _cut(
 
 
 class _Arcs(NamedTuple):
-    """Room for arcs, and counts of what there is."""
+    """Buffers for arcs, and how many are used."""
 
     tail: IntArray  # [A]
     head: IntArray  # [A]
     capacity_s: FloatArray  # [A]
-    counts: IntArray  # arcs, nodes
-    weight_s: FloatArray  # [1] the sum of what all hyperedges cost
+    counts: IntArray  # [2] numbers of arcs and of nodes
+    weight_s: FloatArray  # [1] sum of the costs of all hyperedges
 
 
 class _Hyperedge(NamedTuple):
-    """Cut where the hub is on the source's side and a member on the sink's (``forward``), or the other way round."""
+    """A hyperedge, cut if its hub is on the source's side and a member on the sink's (``forward``), or vice versa."""
 
     hub: int
     forward: bool
@@ -252,7 +259,7 @@ class _Hyperedge(NamedTuple):
 
 
 def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: IntArray) -> _Arcs:
-    """What transfers cost in a move; ``node`` [N] is each op's own, or the source or the sink."""
+    """Return the arcs of transfer costs; ``node`` [N] is each op's own node, or the source or sink."""
     room = 9 * len(costs.reader)
     arcs = _Arcs(
         np.empty(room, dtype=np.int64),
@@ -273,10 +280,10 @@ def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: In
 def _add_all(
     arcs: _Arcs, t: BoundaryCosts, placement: IntArray, target: int, node: IntArray, members: IntArray, done: IntArray
 ) -> None:
-    """Add the transfers of every result q of op v: to ``target``, and to each device d with readers.
+    """Add the transfers of every result q of op v, to ``target`` and to each device d with readers.
 
-    If v may move, a transfer to d costs what it does now as long as a reader there stays, and if v moves what it
-    costs more from ``target``, nothing where that is less. ``members`` and ``done`` [D] are scratch.
+    If v may move, a transfer to d costs what it does now as long as a reader there stays; if v moves, add the
+    difference of the cost from ``target``, at least 0. ``members`` and ``done`` [D] are scratch memory.
     """
     source, sink = len(placement), len(placement) + 1
     for q in range(len(t.source)):
@@ -304,7 +311,7 @@ def _add_all(
 def _members(
     t: BoundaryCosts, q: int, device: int, but: int, placement: IntArray, node: IntArray, members: IntArray
 ) -> IntArray:
-    """The slots of the readers of q on a device, or on all for -1, whose node is not ``but``."""
+    """Return the slots of readers of q on a device (-1 for all devices) whose node is not ``but``."""
     count = 0
     for k in range(t.first[q], t.first[q + 1]):
         u = t.reader[k]
@@ -316,10 +323,10 @@ def _members(
 
 @kernel
 def _add(arcs: _Arcs, t: BoundaryCosts, edge: _Hyperedge, members: IntArray, node: IntArray) -> None:
-    """Add a hyperedge that costs what its largest cut member costs; larger ones come first.
+    """Add a hyperedge that costs as much as its most expensive cut member; members are sorted by size, largest first.
 
-    That is ``fixed_s + slope_s * size``, taken for no less than what smaller ones cost. Each size has a node, joined
-    to that of the next larger one; one member alone needs none.
+    A member costs ``fixed_s + slope_s * size``, but no less than smaller members. Each size has a node, joined to that
+    of the next larger size; a single member needs none.
     """
     larger, i = -1, 0
     num = len(members)

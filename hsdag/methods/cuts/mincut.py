@@ -1,6 +1,6 @@
-"""MincutPlacer: minimum cuts at several prices of what crosses, within memory; see docs/exact.md.
+"""Place ops by minimum cuts at several prices of boundaries, within memory; see docs/exact.md.
 
-Where memory is short, bytes on full devices get a price, found by bisection, and what is still too full is repaired.
+If memory is short, bytes on full devices get a price, found by bisection, and what is still too full is repaired.
 Legend: N ops, D devices.
 """
 
@@ -33,29 +33,28 @@ from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import evaluator_of
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
-"""Factors on what transfers and launches cost: the real cost of a boundary is less certain than that of an op."""
+"""Factors on the costs of transfers and launches, since the cost of a boundary is less certain than that of an op."""
 
 MAX_CANDIDATES = 14
-"""Different placements that are evaluated at most."""
+"""Evaluate at most this many different placements."""
 
 CUT_SHARE = 0.8
-"""Share of the time of a search that cuts may take, so that what they found is still evaluated."""
+"""Share of the time limit that cuts may take, so that their placements are still evaluated."""
 
 MAX_ENUMERATED = 4096
-"""Placements up to which all are tried before it is said that none fits into memory."""
+"""Try all placements, before reporting that none fits into memory, if there are at most this many."""
 
 ROUNDING = 1e-12
-"""Share by which a bound is lowered: sums of many costs round."""
+"""Share by which a bound is lowered to allow for rounding in sums of many costs."""
 
 MAX_SHARE = 0.2
-"""Share of the time of a search that single changes may take."""
+"""Share of the time limit that single changes may take."""
 
 
 class MincutPlacer(Placer[NoOptions]):
-    """Minimum cuts at several prices of a boundary; the evaluator, which may measure, has the last word.
+    """Minimum cuts at several prices of boundaries; the evaluator, which may measure, chooses among them.
 
-    For throughput balanced stages are candidates too. The same problem gives the same placements; there is no
-    randomness.
+    For throughput balanced stages are candidates, too. The method is deterministic.
     """
 
     name = "mincut"
@@ -70,7 +69,7 @@ class MincutPlacer(Placer[NoOptions]):
         nothing = "method mincut found no placement that fits into memory; try --method cpsat"
         tried = evaluate_each(self._candidates(incumbent), incumbent, MAX_CANDIDATES, nothing)
         problem = incumbent.problem
-        if _is_improved(problem):  # by single changes of the best of these and of the single devices
+        if _is_improved(problem):  # by single changes of these placements and of single devices
             alone = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
             starts = tuple(Plan(each) for each in [*tried, *alone] if problem.is_legal(each))
             recorder = RecordingEvaluator(evaluator_of(problem), should_stop=partial(incumbent.is_over, MAX_SHARE))
@@ -80,7 +79,7 @@ class MincutPlacer(Placer[NoOptions]):
         return Status.FEASIBLE
 
     def _candidates(self, incumbent: Incumbent) -> Iterator[IntArray]:
-        """Placements that fit into memory, the plainest first."""
+        """Yield placements that fit into memory, simple ones first."""
         problem, costs = incumbent.problem, incumbent.costs
         check = MemoryCheck(costs, problem.semantics)
         plain = simple(BoundaryCosts.of(costs))
@@ -96,12 +95,12 @@ class MincutPlacer(Placer[NoOptions]):
 
 
 def proven_bound(units: Problem) -> Bound | None:
-    """What no placement on up to two devices beats in sequential execution, in seconds.
+    """Return a lower bound in seconds for placements on up to two devices in sequential execution.
 
-    The bound is the cut, the optimum but for rounding, as long as memories have no limits. Where units are several ops,
-    or HETERO's submodels are what is launched, it is the cut without launches and then one launch on each of two
-    devices, or a single device if that takes less. More devices, the period of a model, and other executions have no
-    such bound.
+    The bound is the minimum cut, which is the optimum up to rounding if memories are unlimited. Where a unit has
+    several ops, or launches are those of HETERO's submodels, it is the cut without launches plus one launch on each of
+    two devices, or a single device if that takes less. There is no such bound, and the result is None, for more
+    devices, for the period of a model, and for other executions.
     """
     problem = units.known_costs
     is_sequential, is_model = units.semantics.execution is Execution.SEQUENTIAL, isinstance(units.ops, HeteroCosts)
@@ -118,7 +117,7 @@ def proven_bound(units: Problem) -> Bound | None:
 
 
 def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[IntArray]:
-    """The cuts at all prices, with launches charged to runs, as the simulator does, and to transfers."""
+    """Yield the cuts at all prices, with launches charged to runs, as in the simulator, and to transfers."""
     each = _by_launches(problem)
     for costs in each:
         found = list(cheapest(costs, is_over))
@@ -131,7 +130,7 @@ def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[Int
 
 
 def _within(check: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
-    """The same where memories are limited, as far as there is time."""
+    """Yield cuts at all prices within limited memory, as time allows."""
     first, *others = _by_launches(check.problem)
     found = False
     for costs in [first, *others, *(first.scaled(scale) for scale in SCALES[1:])]:
@@ -148,17 +147,17 @@ def _within(check: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
 
 
 def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
-    """The costs with launches charged to runs, and where there are any, also to transfers.
+    """Return the costs with launches charged to runs and, if there are any, also to transfers.
 
-    The simulator counts runs; the submodels that HETERO makes are fewer where runs of one device do not touch,
-    more where a run falls apart.
+    The simulator counts runs. HETERO makes fewer submodels where runs of one device are independent and can be joined,
+    and more where a run falls apart.
     """
     kinds = (Launches.RUNS, Launches.TRANSFERS) if problem.launch_s.any() else (Launches.RUNS,)
     return [BoundaryCosts.of(problem, kind) for kind in kinds]
 
 
 def _last_resorts(costs: BoundaryCosts, check: MemoryCheck, left_s: float) -> Iterator[IntArray]:
-    """What holds the weights, where results fit beside them, and of few placements the best [U] that fits."""
+    """Yield a placement that holds all weights, if its results fit, and for small problems the best that fits."""
     problem = check.problem
     units = problem_of(problem)
     packed = pack_weights(problem, units, left_s if np.isfinite(left_s) else TIME_LIMIT_S).placement
@@ -171,20 +170,20 @@ def _last_resorts(costs: BoundaryCosts, check: MemoryCheck, left_s: float) -> It
 
 
 def _is_improved(problem: Problem) -> bool:
-    """Whether cuts count otherwise than the simulator: under HETERO, and where memories have limits."""
+    """Return whether cuts count costs differently from the simulator: under HETERO, and with limited memory."""
     has_limits = problem.costs is not None and bool(np.isfinite(problem.costs.memory_bytes).any())
     return isinstance(problem.ops, HeteroCosts) or has_limits
 
 
 NUM_RAISES, NUM_HALVINGS = 16, 10
-"""Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
+"""Most steps that multiply the price of a byte by four until it is high enough, and of the bisection that follows."""
 
 
 def fitting(costs: BoundaryCosts, check: MemoryCheck, is_over: Callable[[], bool]) -> Iterator[IntArray]:
-    """Placements [N] that fit into memory, from the cheapest cut on.
+    """Yield placements [N] that fit into memory, the cheapest cut first.
 
-    Where that does not fit, the fullest device charges for bytes, as little as makes it fit (the Lagrangian of its
-    limit), then the next one. What is still too full is repaired. ``is_over`` is asked between any two steps.
+    If that does not fit, the fullest device charges for bytes, as little as makes it fit (the Lagrangian of its limit),
+    then the next device. What is still too full is repaired. ``is_over`` is called between any two steps.
     """
     if check.fits(placement := best_cut(costs, is_over)):
         yield placement
@@ -199,7 +198,7 @@ def fitting(costs: BoundaryCosts, check: MemoryCheck, is_over: Callable[[], bool
 def _priced(
     costs: BoundaryCosts, check: MemoryCheck, placement: IntArray, is_over: Callable[[], bool]
 ) -> Iterator[IntArray]:
-    """Placements under the least prices that relieve one device after another: just not, and just."""
+    """Yield placements just before and just after the price of bytes relieves a device, one device after another."""
     prices = np.zeros(costs.num_devices)
     for _ in range(costs.num_devices):
         device = int(np.argmin(check.problem.memory_bytes - check.peak_bytes(placement)))
@@ -218,12 +217,13 @@ def _relieved(
     device: int,
     is_over: Callable[[], bool],
 ) -> tuple[IntArray, IntArray]:
-    """Placements [N] just before and just after a device is relieved, whose price of a byte goes into ``prices`` [D].
+    """Return the placements [N] just before and just after a device is relieved; set its price in ``prices`` [D].
 
-    Where time is over sooner, they are as near as the search has come.
+    If time runs out, return the nearest placements found so far.
     """
 
     def at(price: float) -> tuple[IntArray, bool]:
+        """Return the placement at a price, and whether the device is still too full."""
         prices[device] = price
         dear = costs._replace(time_s=costs.time_s + check.held_bytes[:, None] * prices)
         found = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement, is_over)

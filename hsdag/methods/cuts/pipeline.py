@@ -1,18 +1,18 @@
-"""PipelinePlacer: contiguous stages over the devices, balanced or in turn; see docs/exact.md.
+"""Place ops in contiguous pipeline stages, balanced or run in turn; see docs/exact.md.
 
-Stages: the balanced, or the quickest, partition of a line of ops over devices, by dynamic programming.
+The stages are the balanced, or the quickest, partition of a line of ops over devices, found by dynamic programming.
 
-Every stage is a run of ops that follow each other in topological order, on one device; a device may stay empty. The
-load of a stage is its ops, a launch, and the transfers that come in from earlier stages, once for each result.
+Every stage is a run of consecutive ops in topological order on one device; a device may stay empty. The load of a stage
+consists of its ops, a launch, and the transfers from earlier stages, once per result.
 
-The start of a stage is called i, the op behind its end j. The load of i to j grows with j. So if the first i ops can
-be computed by some devices within a period, so can the first i - 1, and a set of devices is described by how far it
-reaches: the largest j of all stages of one of them that start within reach of the others. How far a device reaches
-from 0, 1, ... N on is found in one pass of a window over the line, which keeps for each result the largest size that is
+Let i be the start of a stage and j the op after its end. The load of i to j grows with j. So if some devices can
+compute the first i ops within a period, they can compute the first i - 1, too, and a set of devices is described by how
+far it reaches: the largest j over the stages of one device that start within reach of the others. How far a device
+reaches from 0, 1, ... N is found in one pass of a window over the line, which keeps, for each result, the largest size
 read inside (a monotonic queue). Periods are whole ticks and found by bisection, hence exactly.
 
-Where stages run in turn, it is the sum of their loads that counts: the least sum up to place j over a set of devices is
-that of the set without one of them up to some place i, and the load of i to j on this one.
+If stages run in turn, the sum of their loads counts: the least sum up to place j over a set of devices is that of the
+set without one device up to some place i, plus the load of i to j on that device.
 
 Legend: U placement units, N ops, D devices, R pairs of a result and an op that reads it.
 """
@@ -39,29 +39,29 @@ from hsdag.runtime.problem.semantics import Execution, Links
 from hsdag.scoring.memory import MEMORY_TOLERANCE, MemoryCheck
 
 MAX_CANDIDATES = 7
-"""Different placements that are evaluated at most: each may be measured."""
+"""Evaluate at most this many different placements, since each may be measured."""
 
 UNCERTAIN = (1.0, 2.0, 0.5, 4.0, 0.0)
-"""Factors of transfers and launches where their costs are estimates."""
+"""Factors on the costs of transfers and launches where these are estimates."""
 
 MAX_TIGHTENINGS = 20
-"""Rounds in which a stage gets less room for weights because its results need more."""
+"""Most rounds in which a stage gets less room for weights because its results need more."""
 
 TOTAL_BITS = 50
 """All costs together are fewer ticks than 2 to this power; each is off by at most one tick."""
 
 MAX_ORDERED = 6
-"""Devices up to which all their orders are tried; more are taken by speed, the fastest first."""
+"""Try all orders of at most this many devices; more devices are ordered by speed, the fastest first."""
 
 UNABLE = np.int64(2**60)
-"""Ticks of an op that its device does not support: no period is as long."""
+"""Ticks of an op on a device that does not support it; longer than any period."""
 
 
 class PipelinePlacer(Placer[NoOptions]):
-    """Contiguous stages in topological order: the busiest as little busy as can be, or for one inference at a time
-    those that take least in turn, which memory alone forces onto several devices that are alike.
+    """Contiguous stages in topological order: for throughput the most balanced, for latency the quickest in turn.
 
-    The same problem gives the same placements.
+    On devices that are alike only limited memory makes more than one stage worthwhile for latency. The method is
+    deterministic.
     """
 
     name = "pipeline"
@@ -75,19 +75,16 @@ class PipelinePlacer(Placer[NoOptions]):
 
 
 def stages(units: Problem) -> Iterator[IntArray]:
-    """Placements [U] that fit into memory: the best single device, then stages.
-
-    Stages come under the links as they are charged, and at other prices.
-    """
+    """Yield placements [U] that fit into memory: the best single device, then stages at several costs of boundaries."""
     problem, semantics = units.known_costs, units.semantics
     check = MemoryCheck(problem, semantics)
-    by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # not a number where an op is not supported
+    by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # NaN, last, where an op is not supported
     alone = (np.full(problem.num_ops, d) for d in by_load if problem.supported[:, d].all())
     yield from itertools.islice((each for each in alone if check.fits(each)), 1)
     partition = balanced_stages if units.objective.is_steady else quickest_stages
-    factors: tuple[float, ...] = UNCERTAIN  # of what transfers and launches count
+    factors: tuple[float, ...] = UNCERTAIN  # on the costs of transfers and launches
     if units.objective.is_steady and semantics.execution is not Execution.SEQUENTIAL:
-        # independent links never fill up; others have a load, so that stages with and without them are tried
+        # Independent links never fill up. Others have a load, so stages that count it and that ignore it are tried.
         factors = (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
     for boundary in factors:
         for slowest in (True, False) if boundary == 1.0 else (True,):
@@ -104,10 +101,15 @@ def fitting_stages(
     boundary: float,
     slowest: bool = True,
 ) -> IntArray | None:
-    """Stages [N] that fit into memory, results included; None where none were found.
+    """Return stages [N] that fit into memory, results included, or None if none are found.
 
-    Weights are limited first. Where results do not fit beside them, the weights of that device get so much less
-    room; where that leads nowhere, all results are taken to be held at once.
+    Weights are limited first. If results do not fit beside them, that device gets less room for weights; if that fails,
+    all results are assumed to be held at once.
+
+    Args:
+        partition: Function from a line and the memory of each device [D] to stages.
+        boundary: Factor on the costs of transfers and launches.
+        slowest: Whether a transfer into a device takes its slowest link, or else its fastest.
     """
     line = Line.of(problem, boundary=boundary, slowest=slowest)
     room = problem.memory_bytes.copy()
@@ -126,9 +128,9 @@ def fitting_stages(
 
 
 def evaluate_each(candidates: Iterable[IntArray], incumbent: Incumbent, most: int, otherwise: str) -> list[IntArray]:
-    """Evaluate the first ``most`` different legal candidates [U], one after the other; those that were.
+    """Evaluate the first ``most`` different legal candidates [U] one by one and return them.
 
-    Raises GaveUp with ``otherwise`` where all failed, SearchStopped when the evaluator does.
+    Raises GaveUp with message ``otherwise`` if all failed, and SearchStopped when the evaluator does.
     """
     seen: dict[Plan, None] = {}
     for plan in map(Plan, candidates):
@@ -145,10 +147,10 @@ def evaluate_each(candidates: Iterable[IntArray], incumbent: Incumbent, most: in
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """The ops in topological order, in ticks; places in that order count, not op indices.
+    """The ops in topological order, with costs in ticks; indices are places in that order, not op indices.
 
-    The readers of result v have the slots ``first[v]`` to ``first[v + 1] - 1``, ascending; op v reads the results
-    ``source[enters[v]:enters[v + 1]]`` and is at ``slot`` among their readers.
+    Readers of result v have the slots ``first[v]`` to ``first[v + 1] - 1``, ascending; op v reads the results
+    ``source[enters[v]:enters[v + 1]]`` and has ``slot`` among their readers.
     """
 
     order: IntArray  # [N] op at each place
@@ -163,9 +165,9 @@ class Line:
 
     @staticmethod
     def of(problem: ScheduleProblem, *, boundary: float, slowest: bool = True) -> Line:
-        """The line of a problem with transfers and launches at ``boundary`` times their cost.
+        """Return the line of a problem, with transfers and launches at ``boundary`` times their cost.
 
-        Where links into a device differ, each counts as its slowest, or its fastest.
+        If links into a device differ, each counts as its slowest or, without ``slowest``, as its fastest.
         """
         order = problem.topological_order
         place = inverse_of(order)
@@ -195,9 +197,9 @@ class Line:
 
 
 def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
-    """The placement [N] of ops whose busiest stage is least busy, over all orders of up to ``MAX_ORDERED`` devices.
+    """Return the placement [N] with the least busy busiest stage, over all orders of up to ``MAX_ORDERED`` devices.
 
-    The weights of a stage stay within ``memory_bytes`` [D]. None where no partition does so.
+    The weights of a stage stay within ``memory_bytes`` [D]; None if no partition does so.
     """
     able = np.where(line.ticks < UNABLE, line.ticks, 0)
     high = int(able.max(axis=1).sum() + line.incoming.max(axis=1, initial=0).sum() + line.launch.max())
@@ -211,16 +213,16 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
 
 
 def quickest_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
-    """The placement [N] of ops whose stages take least in turn, over all orders of up to ``MAX_ORDERED`` devices.
+    """Return the placement [N] whose stages take least in turn, over all orders of up to ``MAX_ORDERED`` devices.
 
-    The weights of a stage stay within ``memory_bytes`` [D]. None where no partition does so.
+    The weights of a stage stay within ``memory_bytes`` [D]; None if no partition does so.
     """
     stages = _Plan(line, memory_bytes).in_turn()
     return None if stages is None else stages[inverse_of(line.order)]
 
 
 class _Plan:
-    """How far sets of devices reach within a period. A set is the bits of its devices."""
+    """Dynamic program over sets of devices, as bits, and how far each set reaches within a period."""
 
     def __init__(self, line: Line, memory_bytes: FloatArray) -> None:
         self._line = line
@@ -231,11 +233,11 @@ class _Plan:
         self._weights = np.concatenate([[0.0], np.cumsum(line.weight_bytes)])
 
     def reaches(self, period: int) -> bool:
-        """Whether all devices together compute all ops within ``period`` ticks each."""
+        """Return whether all devices together compute all ops within ``period`` ticks each."""
         return self._reach(self._far(period))[(1 << self._num) - 1] == len(self._line.order)
 
     def stages(self, period: int) -> IntArray:
-        """[N] the device of each place within a period that suffices; later stages are as long as they can be."""
+        """Return the device of each place [N] within a sufficient period; later stages are as long as possible."""
         far = self._far(period)
         reach = self._reach(far)
         devices = np.empty(len(self._line.order), dtype=np.int64)
@@ -251,7 +253,7 @@ class _Plan:
         return devices
 
     def in_turn(self) -> IntArray | None:
-        """[N] the device of each place for which all stages together take least; None where they take no device."""
+        """Return the device of each place [N] for which all stages take least in turn, or None if there are none."""
         line, weights = self._line, self._weights
         num = len(self._line.order)
         start = np.full(num + 1, UNABLE)
@@ -280,7 +282,7 @@ class _Plan:
         return devices
 
     def _far(self, period: int) -> IntArray:
-        """[D, N + 1] how far the stages of each device reach that start at a place or before."""
+        """Return how far a stage of each device reaches that starts at a place or before, [D, N + 1]."""
         line, weights = self._line, self._weights
         far = np.empty((self._num, len(weights)), dtype=np.int64)
         for d in range(self._num):
@@ -289,7 +291,7 @@ class _Plan:
         return far
 
     def _window(self, d: int) -> _Window:
-        """An empty window of ops on a device."""
+        """Return an empty window of ops on a device."""
         line = self._line
         begin = line.first[:-1]
         ticks, incoming = line.ticks[:, d].copy(), line.incoming[:, d].copy()
@@ -297,27 +299,27 @@ class _Plan:
         return _Window(ticks, incoming, line.enters, line.source, line.slot, queue, begin.copy(), begin.copy())
 
     def _reach(self, far: IntArray) -> dict[int, int]:
-        """How far sets of devices reach."""
+        """Return how far each set of devices reaches."""
         reach = {0: 0}
         for bits in self._sets():
             reach[bits] = max(int(far[d][reach[bits & ~(1 << d)]]) for d in self._last(bits))
         return reach
 
     def _sets(self) -> list[int]:
-        """The sets of devices that may have the stages up to a place, smaller ones before those that they are in."""
+        """Return the sets of devices that may have the first stages; subsets come before the sets that contain them."""
         if self._num > MAX_ORDERED:
             return [int(bits) for bits in np.cumsum([1 << d for d in self._by_speed])]
         return list(range(1, 1 << self._num))
 
     def _last(self, bits: int) -> list[int]:
-        """The devices that may have the last stage of a set."""
+        """Return the devices that may have the last stage of a set."""
         if self._num > MAX_ORDERED:
             return [d for d in self._by_speed if bits >> d & 1][-1:]
         return [d for d in range(self._num) if bits >> d & 1]
 
 
 def _into(problem: ScheduleProblem, slowest: bool) -> tuple[FloatArray, FloatArray]:
-    """[D] seconds and [D] seconds per byte of a transfer into each device."""
+    """Return seconds [D], and seconds per byte [D], of a transfer into each device."""
     if problem.num_devices == 1:
         return np.zeros(1), np.zeros(1)
     off = ~np.eye(problem.num_devices, dtype=np.bool_)
@@ -330,8 +332,8 @@ def _into(problem: ScheduleProblem, slowest: bool) -> tuple[FloatArray, FloatArr
 class _Window(NamedTuple):
     """A run of ops on one device, moved along the line.
 
-    Of each result, the queue in ``queue[head:tail]``, room for which are its readers' slots, has the readers
-    inside that no later one exceeds: the first one costs most.
+    For each result, ``queue[head:tail]`` in the slots of its readers lists the readers inside the window that no later
+    one exceeds; the first costs most.
     """
 
     ticks: IntArray  # [N]
@@ -376,9 +378,9 @@ def _behind(
     least: IntArray,
     begins: IntArray,
 ) -> None:
-    """Lower ``least`` [N + 1] to what a stage up to a place takes behind ``before`` [N + 1], in O(N (N + R)).
+    """Lower ``least`` [N + 1] to the ticks up to each place if a stage follows ``before`` [N + 1], in O(N (N + R)).
 
-    ``begins`` [N + 1] is where that stage begins; ``launch`` are its ticks before any op.
+    ``begins`` [N + 1] is set to where that stage begins; ``launch`` are its ticks before any op.
     """
     for begin in range(len(w.ticks)):
         if before[begin] >= UNABLE:
@@ -399,14 +401,14 @@ def _behind(
 
 @inlined
 def _costliest(w: _Window, u: int) -> int:
-    """Ticks of sending result u to the window, 0 where nobody there reads it."""
+    """Return the ticks of sending result u to the window, 0 if nothing there reads it."""
     ticks: int = w.incoming[w.queue[w.head[u]]] if w.head[u] < w.tail[u] else 0
     return ticks
 
 
 @inlined
 def _growth(w: _Window, begin: int, v: int) -> int:
-    """Ticks by which v adds to the load of a window from ``begin`` up to v."""
+    """Return the ticks that v adds to the load of a window from ``begin`` up to v."""
     more: int = w.ticks[v]
     for k in range(w.enters[v], w.enters[v + 1]):
         if w.source[k] < begin:
@@ -416,7 +418,7 @@ def _growth(w: _Window, begin: int, v: int) -> int:
 
 @inlined
 def _take_in(w: _Window, v: int) -> None:
-    """Put v at the end of the queues of its inputs."""
+    """Append v to the queues of its inputs."""
     for k in range(w.enters[v], w.enters[v + 1]):
         u = w.source[k]
         while w.tail[u] > w.head[u] and w.incoming[w.queue[w.tail[u] - 1]] <= w.incoming[w.slot[k]]:
@@ -427,7 +429,7 @@ def _take_in(w: _Window, v: int) -> None:
 
 @inlined
 def _let_go(w: _Window, v: int) -> int:
-    """Take v from the front of the window; ticks by which the load falls."""
+    """Remove v from the front of the window; return the ticks by which the load falls."""
     less: int = w.ticks[v]
     for k in range(w.enters[v], w.enters[v + 1]):
         u = w.source[k]

@@ -1,4 +1,4 @@
-"""CP-SAT models of which device each op is on, and of what that costs where order has no say.
+"""CP-SAT models of the device of each op, and of the cost of a placement where order does not matter.
 
 Legend: N ops, D devices.
 """
@@ -13,20 +13,23 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.methods.exact.formulation import Formulation, twins_of
+from hsdag.methods.exact.formulation import Formulation, identical_devices
 from hsdag.methods.exact.solving import CpSatModel, T, Ticks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Links
 
 Term = tuple[cp_model.IntVar, int]
-Pair = tuple[int, int, int]  # consumer, its device, and the ticks of sending there
+Pair = tuple[int, int, int]  # consumer, its device, and the ticks of sending to it
 
 
 class PlacedModel(CpSatModel[T]):
-    """Devices of ops: (1), (6) and the order of identical devices of DiviML, sections IV-A and VI.
+    """Model of the devices of ops: (1), (6) and the order of identical devices of DiviML, sections IV-A and VI.
 
-    ``pinned`` are devices by op. While the model is made, ``check`` is called for every op, and what it raises goes on
-    to the caller. Where an op has no device left, there is no solution.
+    There is no solution if an op has no device left.
+
+    Args:
+        pinned: Device by op.
+        check: Called for every op while the model is built; its exceptions reach the caller.
     """
 
     def __init__(self, f: Formulation, pinned: Mapping[int, int] | None, check: Callable[[], object]) -> None:
@@ -39,7 +42,7 @@ class PlacedModel(CpSatModel[T]):
             self._order_identical_devices()
 
     def _place_every_op_once(self, pinned: Mapping[int, int]) -> None:
-        """(1), over the devices that run an op and could hold it."""
+        """Add (1), over the devices that run an op and could hold it."""
         can = self._f.allowed.copy()
         for i, d in pinned.items():
             can[i, np.arange(self._p.num_devices) != d] = False
@@ -50,12 +53,15 @@ class PlacedModel(CpSatModel[T]):
             self.model.add_exactly_one(list(on.values()))
 
     def _total(self, amounts: IntArray, ops: Iterable[int], d: int) -> Any:  # an expression of OR-Tools
-        """The sum of ``amounts`` [N] of those of ``ops`` that are on a device."""
+        """Return the sum of ``amounts`` [N] over those of ``ops`` that are on device d."""
         there = [i for i in ops if d in self.on[i]]
         return cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], [int(amounts[i]) for i in there])
 
     def _keep_within_memory(self) -> None:
-        """(6), or what the memory rule asks for, where it can bind; ``beside`` is the most that a running op takes."""
+        """Add (6), or what the memory rule requires, where it can bind.
+
+        ``beside`` is the most that one running op takes in addition.
+        """
         for d, there, capacity in self._f.capacities(self.on):
             beside = self.model.new_int_var(0, capacity.size, f"beside{d}")
             for i in there:
@@ -65,27 +71,28 @@ class PlacedModel(CpSatModel[T]):
             self.model.add(self._total(capacity.resident, there, d) + beside <= capacity.size)
 
     def _order_identical_devices(self) -> None:
-        """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
-        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(self._p))):
+        """Let the first of identical devices have no fewer ops, which breaks symmetries (section VI)."""
+        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, identical_devices(self._p))):
             first, second = (sum(on[d] for on in self.on if d in on) for d in (a, b))
             self.model.add(first >= second)
 
     def hint_devices(self, device: IntArray) -> None:
-        """Begin with devices [N]."""
+        """Let the search begin with devices [N]."""
         for on, d in zip(self.on, device.tolist(), strict=True):
             for other, here in on.items():
                 self.model.add_hint(here, other == d)
 
     def devices(self, value: Callable[[cp_model.IntVar], int]) -> IntArray:
-        """[N] the devices that the values of the variables describe."""
+        """Return the devices [N] that the values of the variables describe."""
         return np.array([next(d for d, here in on.items() if value(here)) for on in self.on], dtype=np.int64)
 
 
 class AssignmentModel(PlacedModel[IntArray]):
-    """What placements [N] cost without an order, in ticks; loads are at most ``most``.
+    """Model of the cost of placements [N] without an order, in ticks; a load is at most ``most``.
 
-    Sequential: op times, a transfer of each result to each other device that reads it (or one in all by EGRESS),
-    launches, and overheads. Throughput: the load of the busiest device, bus, channel, or device with its transfers.
+    Sequential execution: op times, a transfer of each result to each other device that reads it (one in all for
+    EGRESS), launches, and overheads. Throughput: the load of the busiest device, bus or channel, or of a device with
+    its transfers.
     """
 
     def __init__(
@@ -105,11 +112,11 @@ class AssignmentModel(PlacedModel[IntArray]):
             self._busiest(most)
 
     def read(self, value: Callable[[cp_model.IntVar], int]) -> IntArray:
-        """The placement [N]."""
+        """Return the placement [N]."""
         return self.devices(value)
 
     def _in_turn(self) -> None:
-        """Ops, transfers, launches and overheads, one after another."""
+        """Minimise the sum of ops, transfers, launches and overheads."""
         run = self._ticks.down(self._p.time_s)
         terms = self._launches()
         for u, choices in enumerate(self.on):
@@ -120,6 +127,7 @@ class AssignmentModel(PlacedModel[IntArray]):
         self.model.minimize(_sum(terms) + int(self._ticks.down(self._p.op_overhead_s * (self._p.num_ops - 1))))
 
     def _launches(self) -> list[Term]:
+        """Return the terms of launches, one where an op starts a run on a device."""
         launch = self._ticks.down(self._p.launch_s)
         terms: list[Term] = []
         for before, i in itertools.pairwise([-1, *self._p.topological_order.tolist()]):
@@ -132,7 +140,7 @@ class AssignmentModel(PlacedModel[IntArray]):
         return terms
 
     def _busiest(self, most: int) -> None:
-        """The period is at least every load."""
+        """Minimise the period, which is at least every load."""
         loads: list[list[Term]] = [[] for _ in range(self._p.num_devices * (1 + self._p.num_devices))]
         hold = self._ticks.down(self._p.time_s + self._p.op_overhead_s)
         for i, choices in enumerate(self.on):
@@ -150,19 +158,19 @@ class AssignmentModel(PlacedModel[IntArray]):
         self.model.minimize(period)
 
     def _destinations(self, u: int) -> list[list[int]]:
-        """Devices that a result may be sent to, those of one transfer together."""
+        """Return the devices that a result may be sent to, in one group per transfer."""
         reachable = sorted({b for v in self._f.consumers[u] for b in self.on[v]})
         return [reachable] if self._links is Links.EGRESS else [[b] for b in reachable]
 
     def _carriers(self, a: int, group: list[int]) -> list[int]:
-        """What a transfer from device a to those of a group occupies."""
+        """Return the indices of loads that a transfer from device a to a group of devices adds to."""
         d = self._p.num_devices
         if self._links is Links.BLOCKING:
             return [a, group[0]] if group[0] != a else []
         return [d + a] if self._links is Links.EGRESS else [d * (1 + a) + group[0]]
 
     def _pairs(self, u: int, a: int, group: list[int]) -> list[Pair]:
-        """Consumers of u that may be on a device of ``group``, with the ticks of sending there from a."""
+        """Return the consumers of u that may be on a device of ``group``, with the ticks of sending to it from a."""
         found = []
         for v, size in self._f.consumers[u].items():
             cost = self._ticks.down(self._f.transfer_s(size) + self._p.transfer_overhead_s)
@@ -170,7 +178,7 @@ class AssignmentModel(PlacedModel[IntArray]):
         return found
 
     def _layers(self, u: int, pairs: dict[int, list[Pair]]) -> list[Term]:
-        """Variables and costs that add up to the dearest pair that is chosen, for u on any of the devices of pairs."""
+        """Return terms that add up to the most expensive chosen pair, for u on any device that ``pairs`` has."""
         terms: list[Term] = []
         below = 0
         for cost in sorted({cost for of_home in pairs.values() for _, _, cost in of_home}):

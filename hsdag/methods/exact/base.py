@@ -1,4 +1,4 @@
-"""ExactPlacer: the base of the methods that have a solver prove; their schedules are simulated before they count.
+"""Base class of methods whose solver proves bounds; their schedules are simulated before they count.
 
 Legend: U placement units, D devices.
 """
@@ -26,27 +26,28 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.memory import one_inference
 
 HEURISTICS = ("heft", "cpop", "etf", "m-etf", "mincut", "greedy")
-"""Those of a moment, whose best is where an exact method begins."""
+"""Fast heuristics, the best result of which is where an exact method begins."""
 MOST_UNITS_FOR_HEURISTICS = 20000
+"""Skip the heuristics for problems with more units."""
 SHARE_OF_HEURISTIC = 0.25
-"""What one heuristic may take of the budget that is left when it begins: the rest is for what comes after it."""
+"""Share of the remaining budget that one heuristic may take when it begins."""
 SHARE_OF_BUDGET = 0.95
-"""What a solver may take of the budget: its end has to come before that of the search, so that it can prove."""
+"""Share of the budget that a solver may take; it must end before the search does, so that it can prove its bound."""
 TOLERANCE = 1e-6
-"""Share by which SCIP may be wrong: its bounds are lowered by it."""
+"""Relative error of SCIP, by which its bounds are lowered."""
 ROUNDING = 0.01
-"""Share of the tolerance that the limits of SCIP's own gap, 1e-9, and the rounding of sums may add to it."""
+"""Share of the tolerance by which SCIP's own gap limit, 1e-9, and rounding of sums may exceed it."""
 
 
 class OutOfTime(Exception):  # noqa: N818 - an ending we expect, not an error
-    """A model could not be made in time."""
+    """A model could not be built in time."""
 
 
 class ExactSearch:
-    """A search by programs: the incumbent that hears of solutions and bounds, and the program that is solved now.
+    """A search by programs: the incumbent, to which solutions and bounds are reported, and the program being solved.
 
-    ``argument`` says what proves bounds. ``is_cut_off`` says that the last program was not solved to its end: nothing
-    is proven of the optimum. ``is_proven_infeasible`` says that no placement and no order fits into memory.
+    ``argument`` says what proves bounds. ``is_cut_off`` says that the last program was not solved to its end, so that
+    nothing is proven about the optimum. ``is_proven_infeasible`` says that no placement fits into memory in any order.
     """
 
     def __init__(self, incumbent: Incumbent, argument: str) -> None:
@@ -57,9 +58,9 @@ class ExactSearch:
         self.are_units_ops = len(np.unique(partition.labels)) == len(partition.labels)
 
     def begin(self, formulation: Formulation, seconds: float) -> None:
-        """Turn to a program, which is to be solved in so many seconds.
+        """Begin a program that is to be solved within ``seconds``.
 
-        ``horizon_s`` are seconds in which some schedule ends: the best known, or one op and transfer after another.
+        Sets ``horizon_s``, in which some schedule ends: the best known one, or all ops and transfers one after another.
         """
         best_s = self.incumbent.best_score
         self.formulation = formulation
@@ -68,39 +69,39 @@ class ExactSearch:
 
     @property
     def limits_left(self) -> Limits:
-        """The limits of a solver that begins now. Raises as ``left_s`` does."""
+        """Limits of a solver that begins now. Raises what ``left_s`` does."""
         return replace(self.incumbent.limits, seconds=self.left_s())
 
     def left_s(self) -> float:
-        """Seconds that are left for the program. Raises OutOfTime at its end, SearchStopped when the evaluator does."""
+        """Return the seconds left for the program. Raises OutOfTime at its end, and what the evaluator's check does."""
         self.incumbent.check()
         if (left_s := self.deadline - time.monotonic()) <= 0:
             raise OutOfTime
         return left_s
 
     def wake(self) -> None:
-        """Let the evaluator end the search: it is asked, and so is the best plan, where there is one, again."""
+        """Let the evaluator stop the search: call it, and evaluate the best plan again if there is one."""
         self.incumbent.check()
         if self.incumbent.best is not None:
             self.incumbent.evaluate([self.incumbent.best])
 
     def consider(self, device: IntArray, start_s: FloatArray) -> None:
-        """Have a schedule evaluated: devices [U] and starts [U], ties in topological order."""
+        """Have a schedule of devices [U] and starts [U] in seconds evaluated; ties are in topological order."""
         position = inverse_of(self.incumbent.costs.topological_order)
         self.incumbent.consider(device, inverse_of(np.lexsort((position, start_s))))
 
     def starts_s(self, plan: Plan) -> FloatArray:
-        """[U] simulated starts, in the plan's order where it has one."""
+        """Return the simulated starts [U] in seconds, in the plan's order if it has one."""
         order = None if plan.priority is None else Order.PRIORITY
         semantics = replace(one_inference(self.incumbent.problem.semantics), order=order)
         return simulate(self.incumbent.costs, plan.placement, semantics, plan.priority).start_s
 
     def prove(self, bound_s: float, tolerance: float = 0.0) -> None:
-        """Take note of a bound that the solver has proven but for ``tolerance``; none is said to be above the best.
+        """Report a bound that the solver has proven up to ``tolerance``, at most the best value.
 
-        It holds where the costs of units are costs of ops, or the objective is a sum of them. Where nothing was found,
-        a bound beyond the horizon bounds nothing, and an infinite one is a proof that there is nothing to find: the
-        rules of memory but RESERVED ask no more than the simulator does.
+        The bound holds if the costs of units are costs of ops, or the objective is a sum of them. While nothing was
+        found, a bound beyond the horizon is ignored, except that an infinite one proves that there is nothing to find:
+        memory rules other than RESERVED require no more than the simulator does.
         """
         incumbent = self.incumbent
         is_exact = self.are_units_ops or incumbent.problem.objective.name == "throughput"
@@ -113,8 +114,10 @@ class ExactSearch:
 
 
 def warm_start(incumbent: Incumbent) -> None:
-    """Consider the plans that are known; else every single device and what the heuristics find, each within its share
-    of what time is left."""
+    """Consider known plans, or else every single device and the results of heuristics.
+
+    Each heuristic gets its share of the remaining time.
+    """
     problem, costs = incumbent.problem, incumbent.costs
     if incumbent.limits.known:
         incumbent.evaluate(incumbent.limits.known)
@@ -124,7 +127,7 @@ def warm_start(incumbent: Incumbent) -> None:
     for device in [*alone, np.nanargmin(costs.time_s, axis=1)]:
         if problem.is_legal(device):
             incumbent.consider(device, in_order)
-    if problem.semantics.order is Order.PRIORITY:  # a plan without an order of its own runs in topological order
+    if problem.semantics.order is Order.PRIORITY:  # plans without priorities run in topological order
         problem = replace(problem, semantics=replace(problem.semantics, order=None))
     for method in HEURISTICS if problem.num_units <= MOST_UNITS_FOR_HEURISTICS else ():
         limits = replace(incumbent.limits, seconds=SHARE_OF_HEURISTIC * incumbent.left_s)
@@ -133,12 +136,12 @@ def warm_start(incumbent: Incumbent) -> None:
 
 
 class ExactPlacer(Placer[O]):
-    """Begins with the best heuristic, hands over every incumbent, and proves a lower bound as it goes.
+    """A method that begins with the best heuristic, reports every incumbent, and proves a lower bound as it runs.
 
-    The bound is of all schedules over independent links; other links and the simulator's rule that no device idles
-    while an op is ready only make schedules longer. It is known where units are ops: a unit of several ops has a cost
-    that is an estimate, and a bound of estimates bounds nothing. The period is the exception: it is a sum. For latency
-    the answer comes with an order. Nothing legal is a proof only of units that are ops.
+    The bound holds for all schedules over independent links; other links, and the simulator's rule that no device idles
+    while an op is ready, only make schedules longer. It exists where units are ops: the cost of a unit of several ops
+    is an estimate, which proves nothing, except for the period, which is a sum. For latency the answer has an order.
+    That no placement is feasible is proven only if units are ops.
     """
 
     objectives = ("latency", "throughput")
@@ -170,7 +173,7 @@ class ExactPlacer(Placer[O]):
                 break
             try:
                 (self._assignment if is_assignment else self._latency)(search)
-            except OutOfTime:  # the answer is the warm start
+            except OutOfTime:  # the warm start remains the answer
                 search.is_cut_off = True
             search.is_cut_off |= incumbent.elapsed_s >= SHARE_OF_BUDGET * incumbent.limits.seconds
             if not search.is_cut_off and rule is not MemoryRule.RESERVED:
@@ -180,7 +183,7 @@ class ExactPlacer(Placer[O]):
         return self._ending(search, tolerance)
 
     def _ending(self, search: ExactSearch, tolerance: float) -> Status:
-        """OPTIMAL up to a ``tolerance`` that a finished solver leaves open, a share of the value."""
+        """Return the status; it is OPTIMAL if bound and value differ by at most ``tolerance``, a share of the value."""
         if search.is_proven_infeasible:
             return Status.INFEASIBLE
         bound, best_s = search.incumbent.lower_bound, search.incumbent.best_score
@@ -196,17 +199,17 @@ class ExactPlacer(Placer[O]):
         return Status.FEASIBLE
 
     def _rules(self, problem: Problem, *, is_assignment: bool) -> list[MemoryRule]:
-        """The rules to solve under: the first gives the bound, a later one an answer that is sure to fit."""
+        """Return the memory rules to solve under: the first gives the bound, a later one an answer that surely fits."""
         if not memory_can_bind(problem.known_costs):
             return [MemoryRule.RUNNING]
-        plain = problem.semantics.links is Links.INDEPENDENT  # else copies wait, and live for longer or shorter
+        plain = problem.semantics.links is Links.INDEPENDENT  # otherwise copies wait, which changes their lifetimes
         first = MemoryRule.PEAK if plain and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
         return [first, MemoryRule.RESERVED]
 
     @abstractmethod
     def _assignment(self, search: ExactSearch) -> None:
-        """Solve the program of an objective without order. Raises OutOfTime as ``_latency`` does."""
+        """Solve the program of an objective that does not depend on order. Raises OutOfTime as ``_latency`` does."""
 
     @abstractmethod
     def _latency(self, search: ExactSearch) -> None:
-        """Solve the program of work-conserving latency. Raises OutOfTime where it is not made in time."""
+        """Solve the program of work-conserving latency. Raises OutOfTime if it cannot be built in time."""

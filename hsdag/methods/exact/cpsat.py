@@ -1,4 +1,4 @@
-"""CpSatPlacer: DiviML's formulation for OR-Tools CP-SAT, with optional intervals and conditional precedences.
+"""DiviML's formulation for OR-Tools CP-SAT, with optional intervals and conditional precedences.
 
 Legend: N ops, D devices.
 """
@@ -20,13 +20,13 @@ from hsdag.methods.exact.formulation import Formulation, MemoryRule
 from hsdag.methods.exact.solving import CpSatModel, T, Ticks, solve_model
 
 MOST_OPS_WITH_LOADS = 150
-"""Ops up to which every op also waits for the load of its ancestors: those constraints are quadratic in number."""
+"""Bound the start of every op by the load of its ancestors up to this many ops; these constraints are quadratic."""
 
 
 class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
-    """The model of one problem, whose solutions are devices [N] and starts [N]; constraint numbers are DiviML's, IV-A.
+    """Model whose solutions are devices [N] and starts [N]; numbers of constraints are those of DiviML, IV-A.
 
-    Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so that the bound of the model is one of the
+    Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so a bound of the model is one of the
     problem.
     """
 
@@ -53,6 +53,7 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
         self.model.minimize(self.makespan)
 
     def _give_every_op_a_start(self) -> None:
+        """Add a start variable, and an end, for every op."""
         heads, tails = self.ticks.down(self._f.heads_s), self.ticks.down(self._f.tails_s)
         self.start, self.end = list[cp_model.IntVar](), list[Any]()
         for i, on in enumerate(self.on):
@@ -62,7 +63,7 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
             self.end.append(self.start[i] + taken)
 
     def _let_no_ops_overlap_on_a_device(self) -> None:
-        """(7), for ops that are not ordered by precedence with all others; with overheads for all."""
+        """Add (7) for ops that precedence does not order with all others; with overheads for all ops."""
         hold = self.ticks.down(self._p.time_s + self._p.op_overhead_s)
         free = np.flatnonzero(self._f.unordered.any(axis=1) | (self._p.op_overhead_s > 0)).tolist()
         for d in range(self._p.num_devices):
@@ -76,7 +77,7 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
             self.model.add_no_overlap(intervals)
 
     def _wait_for_inputs(self) -> None:
-        """(3): a result is sent once to each device, at the size of the largest edge that leads there."""
+        """Add (3): a result is sent once to each device, at the size of the largest edge that leads there."""
         for u, consumers in enumerate(self._f.consumers):
             self._check()
             for v, size in consumers.items():
@@ -87,7 +88,7 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
                         self._wait_for_transfer(u, v, larger, (w,))
 
     def _wait_for_transfer(self, u: int, v: int, size: float, beside: tuple[int, ...]) -> None:
-        """v awaits ``size`` bytes of u where they are apart and the ops ``beside`` are where v is."""
+        """Let v wait for ``size`` bytes of u if they are on different devices and the ops ``beside`` are with v."""
         cost = self.ticks.down(self._f.transfer_s(size))
         for a, from_a in self.on[u].items():
             least = min((int(cost[a, b]) for b in self.on[v] if b != a), default=0)
@@ -102,14 +103,14 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
                 self.model.add(self.start[v] >= after + int(cost[a, b])).only_enforce_if(literals)
 
     def _end_after_every_op(self) -> None:
-        """(2)."""
+        """Add (2)."""
         self.makespan = self.model.new_int_var(0, self._horizon, "C")
         for i, end in enumerate(self.end):
             if not self._f.consumers[i]:
                 self.model.add(self.makespan >= end)
 
     def _let_devices_carry_their_load(self) -> None:
-        """Redundant: the makespan holds a device's load, and so does what lies before and behind every op."""
+        """Add redundant constraints: the makespan is at least every load, and that of ops before and after every op."""
         devices = range(self._p.num_devices)
         for d in devices:
             self.model.add(self.makespan >= self._total(self._run[:, d], range(self._p.num_ops), d))
@@ -130,7 +131,7 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
                     self.model.add(self.makespan >= self.end[i] + self._total(self._run[:, d], behind, d))
 
     def _keep_peaks_within_memory(self) -> None:
-        """Every result's life as an interval, beside the weights."""
+        """Add the lifetime of every result as an interval, in addition to the weights."""
         for d, there, capacity in self._f.capacities(self.on):
             intervals, sizes = self._lives(d, capacity.unit_bytes)
             left = self.model.new_int_var(0, capacity.size, f"room{d}")
@@ -138,7 +139,7 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
             self.model.add_cumulative(intervals, sizes, left)
 
     def _lives(self, d: int, unit: float) -> tuple[list[cp_model.IntervalVar], list[int]]:
-        """Results and copies on device d in units, from the start of op or transfer to the last use."""
+        """Return intervals and sizes in units of results and copies on device d, from creation to the last use."""
         intervals, sizes = [], []
         for u, consumers in enumerate(self._f.consumers):
             self._check()
@@ -146,7 +147,7 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
                 intervals.append(self._life_at_home(u, d))
                 sizes.append(size)
             for smallest in sorted(set(consumers.values())):
-                # the copy has the size of its largest edge: one layer for each size that is reached
+                # a copy has the size of its largest edge, so there is one layer for each size
                 below = max((s for s in consumers.values() if s < smallest), default=0.0)
                 layer = int(smallest / unit) - int(below / unit)
                 readers = [v for v, size in consumers.items() if size >= smallest and d in self.on[v]]
@@ -161,7 +162,7 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
         until = self.model.new_int_var(0, self._horizon + 1, f"h{u},{d}")
         length = self.model.new_int_var(0, self._horizon + 1, f"l{u},{d}")
         self.model.add(until >= self.end[u]).only_enforce_if(here)
-        if not consumers:  # what nobody reads is kept
+        if not consumers:  # results without readers are kept
             self.model.add(until >= self.makespan).only_enforce_if(here)
         sent = self.ticks.down(self._f.transfer_s(min(consumers.values(), default=0.0)))
         for v in consumers:
@@ -171,7 +172,10 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
         return self.model.new_optional_interval_var(self.start[u], length, until, here, f"home{u},{d}")
 
     def _life_of_copy(self, u: int, d: int, readers: list[int]) -> cp_model.IntervalVar:
-        """A copy that is there when any of ``readers`` is on d and u is not; it arrives from the end of u on."""
+        """Return the lifetime of a copy of u, present if any of ``readers`` is on d and u is not.
+
+        It arrives after the end of u.
+        """
         there = self.model.new_bool_var(f"c{u},{d}")
         for v in readers:
             absent = [self.on[u][d]] if d in self.on[u] else []
@@ -190,12 +194,12 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
         self.hint_devices(device)
 
     def read(self, value: Callable[[cp_model.IntVar], int]) -> tuple[IntArray, FloatArray]:
-        """Devices [N] and starts [N] in seconds."""
+        """Return devices [N] and starts [N] in seconds."""
         return self.devices(value), self.ticks.seconds([value(start) for start in self.start])
 
 
 class CpSatMethod(ExactPlacer[O]):
-    """A program of zeros and ones for what has no order; see docs/exact.md."""
+    """Base of methods that solve objectives without an order as an assignment program; see docs/exact.md."""
 
     def _assignment(self, search: ExactSearch) -> None:
         ticks = Ticks.choose(search.formulation.durations_s, max(search.horizon_s, 1e-12))
@@ -221,6 +225,8 @@ class CpSatPlacer(CpSatMethod[NoOptions]):
 
 
 def _solve(search: ExactSearch, model: CpSatModel[T], ticks: Ticks, on_solution: Callable[[T], object]) -> None:
+    """Solve a model and report its solutions and bounds to the search."""
+
     def on_wait(bound: float) -> None:
         search.prove(bound * ticks.length_s)
         search.wake()

@@ -1,4 +1,4 @@
-"""What the exact models share: rules of memory, precedence, transfer times, and identical devices.
+"""What exact models share: memory rules, precedence, transfer times, and identical devices.
 
 Legend: N ops, E edges, D devices.
 """
@@ -18,14 +18,14 @@ from hsdag.ir.graph.paths import longest_before
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 
 MOST_HELD = 2.0**56
-"""Bytes that solvers count one by one at most; more are counted in a power of two of them, to stay within 64 bits."""
+"""Count memory in bytes up to this number, and beyond it in a power of two of bytes, to stay within 64 bits."""
 
 
 class MemoryRule(Enum):
-    """What a device's memory has to hold.
+    """What a device's memory must hold.
 
-    PEAK is what the simulator measures. RUNNING asks less than that, so that its bounds hold. RESERVED is
-    DiviML's (6), which reserves inputs and outputs of every op from the beginning: it asks more.
+    PEAK is what the simulator measures. RUNNING requires less, so its bounds hold. RESERVED is DiviML's (6), which
+    reserves the inputs and outputs of all ops from the beginning: it requires more.
     """
 
     PEAK = "peak"  # weights, and results from the start of their op to their last use
@@ -35,24 +35,27 @@ class MemoryRule(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Capacity:
-    """The memory of a device in whole units; all is rounded down, so that what fits still fits."""
+    """The memory of a device in whole units; all sizes are rounded down, so that what fits still fits."""
 
     size: int
-    resident: IntArray  # [N] weights of an op, and what it reads and writes where the rule reserves that
-    running: IntArray  # [N] and while it runs; 0 where the rule does not ask for that
+    resident: IntArray  # [N] weights of an op, plus its inputs and outputs if the rule reserves them
+    running: IntArray  # [N] what it takes in addition while it runs; 0 if the rule does not count that
     unit_bytes: float
 
 
 @dataclass(frozen=True, eq=False)
 class Formulation:
-    """A scheduling problem with what the models need to know of it."""
+    """A scheduling problem with derived quantities that models need."""
 
     problem: ScheduleProblem
     memory: MemoryRule = MemoryRule.RUNNING
 
     @cached_property
     def consumers(self) -> list[dict[int, float]]:
-        """[N] bytes by consumer, in one transfer: of parallel edges the largest, of several results the sum."""
+        """Bytes that each consumer of an op reads in one transfer, [N].
+
+        Of parallel edges the largest counts, of several results the sum.
+        """
         p = self.problem.with_single_results
         found = [dict[int, float]() for _ in range(self.problem.num_ops)]
         for u, v, size in zip(p.edge_src.tolist(), p.edge_dst.tolist(), p.edge_bytes.tolist(), strict=True):
@@ -61,7 +64,7 @@ class Formulation:
 
     @cached_property
     def reach(self) -> BoolArray:
-        """[N, N] whether a path leads from the first op to the second, in O(N E)."""
+        """Whether a path leads from one op to another, [N, N], in O(N E)."""
         reach = np.zeros((self.problem.num_ops, self.problem.num_ops), dtype=np.bool_)
         for u in self.problem.topological_order[::-1].tolist():
             for v in self.consumers[u]:
@@ -71,38 +74,38 @@ class Formulation:
 
     @cached_property
     def unordered(self) -> BoolArray:
-        """[N, N] whether no path leads from one op to the other; an op is ordered with itself."""
+        """Whether no path connects two ops, [N, N]; False on the diagonal."""
         return ~(self.reach | self.reach.T | np.eye(self.problem.num_ops, dtype=np.bool_))
 
     @cached_property
     def allowed(self) -> BoolArray:
-        """[N, D] whether an op could run on a device that held nothing else. Raises nothing; a row may be empty."""
+        """Whether an op could run on a device that held nothing else, [N, D]; a row may be all False."""
         p = self.problem
         alone = self.running_bytes + p.weight_bytes[:, None]
         return np.asarray(p.supported & (alone <= p.memory_bytes * (1 + 1e-9)), dtype=np.bool_)
 
     @cached_property
     def running_bytes(self) -> FloatArray:
-        """[N, D] least bytes that an op's own result and its inputs take while it runs; 0 where it takes no time."""
+        """Least bytes that an op's result and inputs take while it runs, [N, D]; 0 if it takes no time."""
         p = self.problem.with_single_results
         read = np.bincount(p.edge_dst, np.minimum(p.edge_bytes, p.output_bytes[p.edge_src]), p.num_ops)
         return np.where(p.time_s > 0, (p.output_bytes + read)[:, None], 0.0)
 
     @cached_property
     def reserved_bytes(self) -> FloatArray:
-        """[N] inputs and outputs of each op: im + om of (6)."""
+        """Bytes of inputs and outputs of each op, [N]: im + om of (6)."""
         p = self.problem.with_single_results
         return np.asarray(p.output_bytes + np.bincount(p.edge_dst, p.edge_bytes, p.num_ops), dtype=np.float64)
 
     def capacities(self, on: Sequence[Container[int]]) -> Iterator[tuple[int, list[int], Capacity]]:
-        """Each device whose memory can bind, the ops that may be there, of which ``on`` [N] knows, and that memory."""
+        """Yield each device whose memory can bind, the ops that ``on`` [N] allows there, and its capacity."""
         for d in range(self.problem.num_devices):
             there = [i for i, devices in enumerate(on) if d in devices]
             if (capacity := self.capacity(d, there)) is not None:
                 yield d, there, capacity
 
     def capacity(self, d: int, there: list[int]) -> Capacity | None:
-        """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
+        """Return the memory of device d for the ops ``there`` under the memory rule; None if they cannot exceed it."""
         p = self.problem
         results_bytes, running_bytes = np.zeros(p.num_ops), self.running_bytes[:, d]
         if self.memory is MemoryRule.RESERVED:
@@ -122,36 +125,37 @@ class Formulation:
         return Capacity(int(room_bytes / unit), weights + results, running, unit)
 
     def transfer_s(self, size_bytes: float) -> FloatArray:
-        """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""
+        """Return the seconds that a result of this size takes from device to device, [D, D]; 0 on the diagonal."""
         p = self.problem
         own = np.eye(p.num_devices, dtype=np.bool_)
         return np.where(own, 0.0, p.link_latency_s + size_bytes / p.link_bandwidth_bytes_per_s)
 
     @property
     def durations_s(self) -> list[ArrayLike]:
-        """All durations that a schedule of the problem has."""
+        """All durations in seconds that a schedule of the problem may contain."""
         p = self.problem
         transfers = [self.transfer_s(size) for size in np.unique(p.with_single_results.edge_bytes)]
         return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
 
     @cached_property
     def heads_s(self) -> FloatArray:
-        """[N] earliest start of every op: the longest way to it, all at their best."""
+        """Earliest start of every op in seconds, [N]: the longest path to it at fastest times."""
         p = self.problem
         return self._longest_s(p.topological_order, Csr.build(p.num_ops, p.edge_dst, p.edge_src))
 
     @cached_property
     def tails_s(self) -> FloatArray:
-        """[N] least time between the end of an op and the end of all."""
+        """Least seconds between the end of an op and the end of all, [N]."""
         p = self.problem
         return self._longest_s(p.topological_order[::-1], Csr.build(p.num_ops, p.edge_src, p.edge_dst))
 
     def _longest_s(self, order: IntArray, inputs: Csr) -> FloatArray:
+        """Return the longest path before every op, [N], at fastest times and with free transfers."""
         return longest_before(order, inputs, np.nanmin(self.problem.time_s, axis=1), np.zeros(len(inputs.edges)))
 
 
 def generous_horizon_s(problem: ScheduleProblem) -> float:
-    """Seconds in which ops, launches and transfers fit one after another, at their slowest."""
+    """Return seconds within which all ops, launches and transfers fit one after another, at their slowest."""
     off = ~np.eye(problem.num_devices, dtype=np.bool_)
     each_s = problem.op_overhead_s + float(problem.launch_s.max())
     ops_s = float(np.nanmax(problem.time_s, axis=1).sum()) + each_s * problem.num_ops
@@ -163,8 +167,8 @@ def generous_horizon_s(problem: ScheduleProblem) -> float:
     return max(ops_s + sent_s, 1e-12)
 
 
-def twins_of(problem: ScheduleProblem) -> list[IntArray]:
-    """Groups of identical devices: exchanging any two of a group leaves the problem as it is."""
+def identical_devices(problem: ScheduleProblem) -> list[IntArray]:
+    """Return groups of identical devices: exchanging two devices of a group does not change the problem."""
     num = problem.num_devices
     first = np.array([next(a for a in range(d + 1) if _are_identical(problem, a, d)) for d in range(num)])
     return [kind for d in range(num) if len(kind := np.flatnonzero(first == d)) > 1]
@@ -182,13 +186,13 @@ def _are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
 
 
 def memory_can_bind(problem: ScheduleProblem) -> bool:
-    """Whether some device could be overfilled by all weights, results and copies together."""
+    """Return whether all weights, results and copies together exceed some device's memory."""
     everything = problem.weight_bytes.sum() + problem.output_bytes.sum() + problem.edge_bytes.sum()
     return bool(np.any(everything > problem.memory_bytes))
 
 
 def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
-    """The problem of the ops ``ops`` [M] alone, in this order, with the edges among them and without labels."""
+    """Return the problem of only the ops ``ops`` [M], in this order, with the edges among them and without labels."""
     place = np.full(problem.num_ops, -1, dtype=np.int64)
     place[ops] = np.arange(len(ops))
     inside = (place[problem.edge_src] >= 0) & (place[problem.edge_dst] >= 0)
@@ -207,8 +211,8 @@ def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
     )
 
 
-def led_by(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> ScheduleProblem:
-    """The problem of ``inputs`` [I], which cost no time and weigh nothing, and of ``ops`` [M]."""
+def with_inputs(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> ScheduleProblem:
+    """Return the problem of ``ops`` [M] preceded by ``inputs`` [I], which take no time and have no weights."""
     part = induced(problem, np.append(inputs, ops))
     is_op = np.arange(part.num_ops) >= len(inputs)
     return replace(part, time_s=part.time_s * is_op[:, None], weight_bytes=part.weight_bytes * is_op)

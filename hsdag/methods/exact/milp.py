@@ -1,4 +1,4 @@
-"""MilpPlacer: DiviML's mixed-integer program (1)-(7) for one input, solved by SCIP; the reference for CP-SAT.
+"""DiviML's mixed-integer program (1)-(7) for one input, solved by SCIP; the reference for CP-SAT.
 
 Legend: N ops, D devices.
 """
@@ -19,19 +19,19 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions
 from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
 from hsdag.methods.exact.cpsat import CpSatMethod
-from hsdag.methods.exact.formulation import Formulation, twins_of
+from hsdag.methods.exact.formulation import Formulation, identical_devices
 from hsdag.methods.exact.solving import POLL_S, Answer
 from hsdag.methods.incumbent import Limits
 
 MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
-"""Of a program that is begun: in all, and for each second that there is, for it has to be made and presolved."""
+"""Largest program to begin: ops, entries, and entries per second left, since it must be built and presolved."""
 PRECISION = 1e-9
-"""Of rows; SCIP's own default is too coarse for rows with a big M."""
+"""Feasibility tolerance of rows; SCIP's default is too coarse for rows with a big M."""
 
 
 @dataclass
 class LinearModel:
-    """Minimise ``cost`` x over rows low <= A x <= high; filled row by row."""
+    """A program that minimises ``cost`` x over rows low <= A x <= high, filled row by row."""
 
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
@@ -52,7 +52,7 @@ class LinearModel:
         return len(self.low) - 1
 
     def row(self, terms: Sequence[tuple[int, float]], low: float = -np.inf, high: float = np.inf) -> None:
-        """Add low <= the sum of coefficient times variable <= high; a variable may come several times."""
+        """Add low <= sum of coefficient times variable <= high; a variable may occur several times."""
         merged: dict[int, float] = {}
         for variable, coefficient in terms:
             merged[variable] = merged.get(variable, 0.0) + coefficient
@@ -71,7 +71,7 @@ class LinearModel:
         self.row_high.extend([high] * len(index))
 
     def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> Answer[FloatArray]:
-        """What SCIP finds; ``on_wait`` is called every so often, and what it raises ends the solver."""
+        """Return SCIP's answer; ``on_wait`` is called regularly, and an exception that it raises ends the solver."""
         entries = self.value, self.index, self.row_start
         columns = map(np.array, (self.low, self.high, self.cost, self.row_low, self.row_high))
         given: list[Any] = [*columns, csr_matrix(entries, shape=(len(self.row_low), len(self.low)))]
@@ -89,7 +89,7 @@ class LinearModel:
                 thread.join(POLL_S)
                 on_wait()
         finally:
-            while thread.is_alive():  # a stop that comes before the search begins is not heard
+            while thread.is_alive():  # the solver ignores a stop before its search begins
                 solver.interrupt_solve()
                 thread.join(POLL_S)
         if solver.status() == SolveStatus.INFEASIBLE:
@@ -99,9 +99,10 @@ class LinearModel:
 
 
 class MilpPlacer(CpSatMethod[NoOptions]):
-    """Work-conserving latency by big-M constraints and order variables; the other objectives as ``cpsat`` does.
+    """Work-conserving latency by big-M constraints and order variables; other objectives as in ``cpsat``.
 
-    SCIP answers at its end. Where the program is too large to be made within the budget, the warm start is the answer.
+    SCIP gives its answer at its end. If the program is too large to be built within the budget, the warm start is the
+    answer.
     """
 
     name = "milp"
@@ -119,12 +120,14 @@ class MilpPlacer(CpSatMethod[NoOptions]):
 
 
 class MilpModel:
-    """The program of a problem; minimises C, the end of all ops.
+    """The program of a problem, which minimises C, the end of all ops.
 
-    ``horizon_s`` is a time in which some schedule ends: the big M. Departures from the paper: edges of one result may
-    differ in size, and the largest that leads to a device counts; memory may ask for less than (6), but PEAK memory is
-    not linear. While the rows of ops are made, ``check`` is called for every op, and its exceptions
-    reach the caller.
+    Departures from the paper: edges of one result may differ in size, and the largest that leads to a device counts;
+    memory rules may require less than (6), but PEAK is not linear.
+
+    Args:
+        horizon_s: Seconds in which some schedule ends; the big M.
+        check: Called for every op while rows are built; its exceptions reach the caller.
     """
 
     def __init__(self, f: Formulation, horizon_s: float, check: Callable[[], object] = lambda: None) -> None:
@@ -144,15 +147,16 @@ class MilpModel:
         self._wait_for_inputs()
         self._let_no_ops_overlap()
         self._keep_within_memory()
-        for pair in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(p))):  # symmetries by tasks
+        for pair in itertools.chain.from_iterable(map(itertools.pairwise, identical_devices(p))):  # symmetries by tasks
             signs = tuple(zip(pair, (1.0, -1.0), strict=True))
             self.linear.row([(on[d], sign) for on in self.on for d, sign in signs if d in on], low=0)
 
     def _taken(self, i: int) -> list[tuple[int, float]]:
+        """Return the terms of the time of op i."""
         return [(x, float(self._time[i, d])) for d, x in self.on[i].items()]
 
     def _end_after_every_op(self) -> None:
-        """(2); and redundant, the load of each device."""
+        """Add (2) and, redundantly, the load of each device."""
         self.makespan = self.linear.variable(0, self._big, cost=1.0)
         for i, start in enumerate(self.start):
             self.linear.row([(start, 1.0), *self._taken(i), (self.makespan, -1.0)], high=0)
@@ -161,7 +165,7 @@ class MilpModel:
             self.linear.row([*load, (self.makespan, -1.0)], high=0)
 
     def _wait_for_inputs(self) -> None:
-        """(3)."""
+        """Add (3)."""
         for u, consumers in enumerate(self._f.consumers):
             self._check()
             for v, size in consumers.items():
@@ -172,19 +176,19 @@ class MilpModel:
                         self._wait(u, v, larger, w)
 
     def _wait(self, u: int, v: int, size: float, beside: int | None) -> None:
-        """v starts when u has ended and ``size`` bytes have come, where w, if any, is on the device of v too."""
-        cost = np.minimum(self._f.transfer_s(size) / self.unit_s, 2 * self._big)  # a longer one fits nowhere either
+        """Let v start after u has ended and ``size`` bytes have arrived, if op ``beside``, when given, is with v."""
+        cost = np.minimum(self._f.transfer_s(size) / self.unit_s, 2 * self._big)  # twice the horizon never fits
         ends = [(self.start[u], 1.0), *self._taken(u), (self.start[v], -1.0)]
         for a, from_a in self.on[u].items():
             for b, at_b in self.on[v].items():
                 if a == b or (beside is not None and b not in self.on[beside]):
                     continue
                 literals = [from_a, at_b] if beside is None else [from_a, at_b, self.on[beside][b]]
-                gap = float(cost[a, b])  # big enough, since the order itself holds anyway
+                gap = float(cost[a, b])  # big enough as big M, since the precedence row holds anyway
                 self.linear.row([*ends, *((x, gap) for x in literals)], high=gap * (len(literals) - 1))
 
     def _let_no_ops_overlap(self) -> None:
-        """(7), for pairs that no path orders; with overheads for all."""
+        """Add (7) for pairs of ops that no path orders; with overheads for all pairs."""
         apart = self._f.unordered if not self._overhead else np.ones((self._p.num_ops,) * 2, dtype=np.bool_)
         on = np.full(self._time.shape, -1, dtype=np.int64)
         for i, choices in enumerate(self.on):
@@ -205,7 +209,7 @@ class MilpModel:
     def _precede(
         self, start: IntArray, on: IntArray, i: IntArray, j: IntArray, d: IntArray, order: IntArray, sign: float
     ) -> None:
-        """Op i ends before j starts, if both are on d and ``order`` is 1, or 0 where ``sign`` is -1; all are [K]."""
+        """Let op i end before j starts if both are on d and ``order`` is 1, or 0 if ``sign`` is -1; all are [K]."""
         one, big = np.ones(len(i)), self._big + self._overhead
         hold = self._time[i, d] + self._overhead
         index = np.stack([start[i], on[i, d], start[j], on[j, d], order], axis=1)
@@ -213,7 +217,7 @@ class MilpModel:
         self.linear.rows(index, value, big * (3.0 if sign > 0 else 2.0))
 
     def _keep_within_memory(self) -> None:
-        """(6) where it can bind, in shares of the memory; ``beside`` is the most that any op takes while it runs."""
+        """Add (6) where it can bind, in shares of the memory; ``beside`` is the most that one running op takes."""
         for d, there, capacity in self._f.capacities(self.on):
             unit = float(max(capacity.size, 1))
             beside = self.linear.variable(0, float(capacity.running[there].max()) / unit)
@@ -224,13 +228,13 @@ class MilpModel:
             self.linear.row([*held, (beside, 1.0)], high=capacity.size / unit)
 
     def read(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Devices [N] and starts [N] of a solution."""
+        """Return devices [N] and starts [N] in seconds of a solution."""
         device = np.array([max(of_op, key=lambda d, of_op=of_op: float(values[of_op[d]])) for of_op in self.on])  # type: ignore[misc]
         return device, values[self.start] * self.unit_s
 
 
 def num_entries(f: Formulation) -> int:
-    """Entries of the rows of (3) and (7) at most: nearly all of the program; in O(N^2)."""
+    """Return an upper bound on the entries of (3) and (7), nearly the whole program, in O(N^2)."""
     n, d = f.problem.num_ops, f.problem.num_devices
     num_pairs = n * (n - 1) // 2 if f.problem.op_overhead_s else int(f.unordered.sum()) // 2
     num_waits = sum(len(consumers) * (1 + len(set(consumers.values()))) // 2 for consumers in f.consumers)

@@ -1,7 +1,7 @@
-"""MilpSplitPlacer: DiviML's MILP-SPLIT, the modules of a graph with one channel solved on their own and joined.
+"""DiviML's MILP-SPLIT: solve the modules of a graph with one channel separately, and join them.
 
-Dynamic programming over the devices of pivots joins modules (section IV-B1), here called stages and cuts; modules are
-solved for those devices alone that matter, one after another on as many threads as there are.
+Dynamic programming over the devices of pivots (here cuts) joins modules (here stages), section IV-B1. Modules are
+solved only for those devices that matter, one after another, each with all threads.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.simulator.simulation import Simulation, simulate
 
 MOST_OPS_OF_A_STAGE = 120
-"""Up to which every stage is solved."""
+"""Solve every stage if the largest has at most this many ops."""
 FEW_OPS_OF_A_STAGE = 48
-"""Beyond which annealing and windows come first, for stages take long."""
+"""Run annealing and windows first if the largest stage has more ops, because such stages take long."""
 FIRST_S = 1.0
-"""What one stage may take at first, which triples."""
+"""Seconds that the first attempt at a stage may take; each further attempt may take three times as long."""
 SHARE_OF_ANNEALING = 0.4
-"""Of the time that is left when windows begin: a plan far from a good one takes them many sweeps."""
+"""Share of the remaining time for annealing before windows, which take many sweeps from a poor plan."""
 
 
 class MilpSplitPlacer(CpSatMethod[NoOptions]):
-    """Work-conserving latency by modules; objectives without an order have no modules, and are solved whole.
+    """Work-conserving latency by modules; objectives without an order have no modules and are solved as a whole.
 
-    One channel: dynamic programming over pivots. Several, or large modules: windows over modules and seams are searched
-    again, side by side, while that helps, from what annealing finds.
+    With one channel: dynamic programming over pivots. With several channels, or large modules: windows over modules and
+    seams are searched repeatedly, side by side, starting from the result of annealing, as long as that helps.
     """
 
     name = "milp-split"
@@ -57,6 +57,7 @@ class MilpSplitPlacer(CpSatMethod[NoOptions]):
             return
 
         def solve(part: ScheduleProblem, tries: int, _: float) -> tuple[Simulation | None, float]:
+            """Search one stage; attempt ``tries`` gets three times the time of the previous one."""
             model = IntervalModel(Formulation(part), generous_horizon_s(part), check=search.left_s)
             limits = search.limits_left
             limits = replace(limits, seconds=min(limits.seconds, FIRST_S * 3 ** (tries - 1)))
@@ -76,7 +77,7 @@ class MilpSplitPlacer(CpSatMethod[NoOptions]):
 
 
 def _join(search: ExactSearch) -> None:
-    """Annealing from the best list schedule, then windows of that over modules and seams."""
+    """Run annealing from the best list schedule, then windows over modules and seams of its result."""
     incumbent = search.incumbent
     for method, share in (("sa", SHARE_OF_ANNEALING), ("windows", 1.0)):
         known = incumbent.limits.known if incumbent.best is None else (incumbent.best,)

@@ -1,4 +1,4 @@
-"""Running CP-SAT: solutions reported as they come, a time limit, an early end on request; and time in whole ticks."""
+"""Run CP-SAT with solutions reported as they come, a time limit and early stops; represent time in whole ticks."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.incumbent import Limits
 
 MOST_TICKS = 2**30
-"""In a horizon: the presolve of OR-Tools 9.15 errs where products of two times leave 64 bits."""
+"""Most ticks of a horizon; the presolve of OR-Tools 9.15 fails where products of two times exceed 64 bits."""
 MOST_COUNTED = 2**62
 ONE_ROUNDING, ROUNDINGS = 1e-14, 1e-12
-"""Shares of a number of ticks that are the rounding of one double, and of a sum of many."""
+"""Relative rounding error of one double, and of a sum of many, when counted in ticks."""
 BEYOND = 1e-9
-"""Share of the horizon by which a duration has to exceed it: sums of many round."""
+"""Share of the horizon by which a duration must exceed it to be too long, which allows for rounding in sums."""
 
 
 @dataclass(frozen=True)
 class Ticks:
-    """Durations as whole numbers of ``length_s``, rounded down: what a schedule takes in ticks bounds it from below.
+    """Durations as whole numbers of ``length_s``, rounded down, so that a schedule's ticks bound its time from below.
 
-    For starts and durations of any schedule, floor(s + d) >= floor(s) + floor(d), so that every schedule in seconds
-    is one in ticks. ``is_exact`` says that no duration had to be rounded. What takes longer than ``most`` ticks counts
-    as that: no schedule within the horizon has room for it.
+    For starts and durations of any schedule, floor(s + d) >= floor(s) + floor(d), so every schedule in seconds is one
+    in ticks. ``is_exact`` says that no duration was rounded. Durations are cut at ``most`` ticks, for which no schedule
+    within the horizon has room.
     """
 
     length_s: float
@@ -41,10 +41,10 @@ class Ticks:
 
     @staticmethod
     def choose(durations_s: Iterable[ArrayLike], horizon_s: float) -> Ticks:
-        """The longest power of ten that divides all of ``durations_s``, else a fine share of the horizon.
+        """Return ticks of the largest power of ten that divides all durations, or else of a small share of the horizon.
 
-        Durations beyond the horizon are part of no schedule within it, and do not count. NaN stands for what does not
-        exist.
+        Durations beyond the horizon are ignored, since no schedule within it contains them. NaN stands for a missing
+        duration.
         """
         values = np.concatenate([np.ravel(np.asarray(table, dtype=np.float64)) for table in durations_s])
         values = np.unique(values[values <= horizon_s * (1 + BEYOND)])
@@ -60,42 +60,43 @@ class Ticks:
         return Ticks(horizon_s / MOST_TICKS, most=_beyond(MOST_TICKS))
 
     def down(self, seconds: ArrayLike) -> IntArray:
-        """Whole ticks within ``seconds``, ``most`` at most; 0 where there is no number."""
+        """Return the whole ticks within ``seconds``, at most ``most``; 0 for NaN."""
         counts = np.minimum(np.nan_to_num(np.asarray(seconds, dtype=np.float64) / self.length_s, nan=0.0), self.most)
         nearest = np.rint(counts)
         near = np.abs(counts - nearest) <= ROUNDINGS * np.maximum(nearest, 0.5)
         return np.where(near, nearest, np.floor(counts)).astype(np.int64)
 
     def seconds(self, ticks: ArrayLike) -> FloatArray:
-        """Ticks in seconds."""
+        """Convert ticks to seconds."""
         return np.asarray(np.asarray(ticks, dtype=np.float64) * self.length_s, dtype=np.float64)
 
 
 def _beyond(horizon_ticks: float) -> int:
-    """More ticks than any model with this horizon has: one for rounding, and what durations may exceed it by."""
+    """Return more ticks than any model with this horizon has: one for rounding, and what durations may exceed it by."""
     return int(np.ceil(horizon_ticks * (1 + BEYOND))) + 2
 
 
 POLL_S = 0.05
+"""Seconds between calls of ``on_wait`` while a solver runs."""
 
 T = TypeVar("T")
 
 
 class CpSatModel(ABC, Generic[T]):
-    """A CP-SAT model that minimises, and knows what its solutions mean."""
+    """A CP-SAT model that minimises, and that can interpret its solutions."""
 
     model: cp_model.CpModel
 
     @abstractmethod
     def read(self, value: Callable[[cp_model.IntVar], int]) -> T:
-        """The solution that the values of the variables describe."""
+        """Return the solution that the values of the variables describe."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answer(Generic[T]):
-    """What a solver knows at its end: the best solution, its value and the proven bound, in the model's own unit.
+    """A solver's final answer: the best solution, its value and the proven bound, in the model's unit.
 
-    The bound is infinite where there is no solution.
+    The bound is infinite if there is no solution.
     """
 
     bound: float
@@ -109,10 +110,10 @@ def solve_model(
     on_solution: Callable[[T], object] | None = None,
     on_wait: Callable[[float], None] = lambda _: None,
 ) -> Answer[T]:
-    """Solve; every better solution goes to ``on_solution``, and the bound in ticks to ``on_wait`` every so often.
+    """Solve a model; pass every better solution to ``on_solution`` and, regularly, the bound in ticks to ``on_wait``.
 
-    Both are called in the calling thread; exceptions of theirs end the solver and reach the caller. The same limits and
-    seed give the same answer unless time runs out.
+    Both are called in the calling thread; their exceptions end the solver and reach the caller. Equal limits and seeds
+    give equal answers unless time runs out.
     """
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(min(limits.seconds, 1e9), 1e-3)
@@ -138,14 +139,14 @@ def solve_model(
                 solver.stop_search()
     finally:
         solutions.is_over = True
-        while thread.is_alive():  # a stop that comes before the search begins is not heard
+        while thread.is_alive():  # the solver ignores a stop before its search begins
             solver.stop_search()
             thread.join(POLL_S)
     return _answer(model, solver, ended[0])
 
 
 class _Solutions(cp_model.CpSolverSolutionCallback, Generic[T]):
-    """Puts solutions into a queue; runs in threads of the solver."""
+    """Callback that puts solutions into a queue; it is called in threads of the solver."""
 
     def __init__(self, model: CpSatModel[T]) -> None:
         super().__init__()
@@ -160,6 +161,7 @@ class _Solutions(cp_model.CpSolverSolutionCallback, Generic[T]):
 
 
 def _answer(model: CpSatModel[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> Answer[T]:
+    """Return the solver's answer after it has ended."""
     if status == cp_model.INFEASIBLE:
         return Answer(np.inf)
     assert status != cp_model.MODEL_INVALID, model.model.validate()
@@ -170,5 +172,5 @@ def _answer(model: CpSatModel[T], solver: cp_model.CpSolver, status: cp_model.Cp
 
 
 def whole_bound(bound: float) -> int:
-    """A bound as a whole number of ticks, rounded down."""
+    """Round a bound up to whole ticks, allowing for the solver's rounding; at least 0."""
     return int(min(max(np.ceil(bound - 1e-6 * max(1.0, abs(bound) * 1e-9)), 0.0), MOST_COUNTED))

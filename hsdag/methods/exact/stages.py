@@ -1,4 +1,4 @@
-"""Stages: what has to run from the end of one cut of a graph to the end of the next one; their times add up.
+"""Split a graph at cuts into stages, which run one after another and whose times add up.
 
 Legend: N ops, B and X devices that a stage begins and ends on.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.paths import longest_before
 from hsdag.methods.exact.base import TOLERANCE
-from hsdag.methods.exact.formulation import Formulation, led_by
+from hsdag.methods.exact.formulation import Formulation, with_inputs
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT, lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound
@@ -24,37 +24,42 @@ from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.simulator.simulation import Simulation
 
 ROUNDING = 1e-12
-"""Share by which the sum is lowered: many addends round."""
+"""Share by which a sum of many terms is lowered to allow for rounding."""
 EFFORT = 1e5
-"""Ops times edges times kinds of devices up to which every two ops of unlike stages are bounded: these are many."""
+"""Bound every pair of ops, with many unlike stages, up to this number of ops times edges times kinds of devices."""
 MOST_CHOICES, LEAST_SHARE = 250, 0.5
-"""Ops times devices of a stage that is searched, and the share of the ops that lie in such where that is worth it."""
+"""Most ops times devices of a stage to search, and least share of ops in such stages to make that worthwhile."""
 MOST_TRIES = 5
-"""Searches of a stage between two devices."""
+"""Most searches of a stage for one pair of end devices."""
 
 Search = Callable[[ScheduleProblem, int, float], tuple[Simulation | None, float]]
-"""Of a stage between two devices, for the how many-th time, and a makespan that none is below: a run, where any was
-found, and another such makespan."""
+"""Search one stage for fixed end devices.
+
+Takes the subproblem, the number of the attempt, and a known lower bound on the makespan in seconds. Returns the best
+run, or None, and a lower bound.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Ops from one cut, an input that costs nothing, to the next one, and what is known of their seconds from device to
-    device; at 0 where the graph begins or ends."""
+    """The ops from one cut, an input without cost, to the next, with bounds and results per pair of end devices.
+
+    An index is 0 where the graph begins or ends.
+    """
 
     costs: ScheduleProblem
     execution: Execution
     has_begin: bool
-    least_s: FloatArray  # [B, X] no schedule is below
-    value_s: FloatArray  # [B, X] of the best one, infinite where none is known
-    tries: IntArray  # [B, X] how often more was asked
+    least_s: FloatArray  # [B, X] lower bounds
+    value_s: FloatArray  # [B, X] makespans of the best schedules, infinite where none is known
+    tries: IntArray  # [B, X] how often ``improve`` was called
     runs: dict[tuple[int, int], Simulation] = field(default_factory=dict)
 
     @staticmethod
     def of(
         costs: ScheduleProblem, execution: Execution, pairs_effort: float, *, has_begin: bool, has_end: bool
     ) -> Stage:
-        """One of which a bound is known that holds for all devices, whatever memory they have."""
+        """Return a stage with a lower bound that holds for all devices, whatever their memory."""
         costs = replace(costs, memory_bytes=np.full(costs.num_devices, np.inf))
         anywhere = np.ones((1, 1), dtype=np.bool_)
         begins = costs.supported[:1].T if has_begin else anywhere
@@ -65,7 +70,7 @@ class Stage:
         return Stage(costs, execution, has_begin, least_s, np.full_like(least_s, np.inf), tries)
 
     def improve(self, begin: int, end: int, search: Search) -> None:
-        """Learn more of it between two devices: a bound at first, then schedules as well."""
+        """Improve what is known for two end devices: on the first call a bound, on later ones a schedule."""
         time_s = self.costs.time_s.copy()
         num_ends = self.least_s.shape[1]
         ends = begin, end
@@ -88,9 +93,10 @@ class Stage:
 
 @lru_cache(maxsize=1)
 def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
-    """[N] the place of each op in topological order, and, by place, the ops that all others lie before or behind.
+    """Return the place of each op in topological order [N], and the ops that all others come before or after.
 
-    The last op of all is none. What takes no time, and reads nothing but such, does not count, and has no place: -1.
+    The latter are in order of place and do not include the last op of all. Ops that take no time and read only such ops
+    are ignored; their place is -1.
     """
     src, dst, num = problem.edge_src, problem.edge_dst, problem.num_ops
     works = (np.nan_to_num(problem.time_s) != 0).any(axis=1)
@@ -110,7 +116,7 @@ def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
 
 @lru_cache(maxsize=1)
 def cuts_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
-    """The same, but only where what is sent past such an op comes before it is read, by whatever link."""
+    """Return what ``barriers_of`` does, without barriers that a transfer may pass too late for its reader."""
     place, barriers = barriers_of(problem)
     src, dst = problem.edge_src, problem.edge_dst
     least_s = np.nanmin(problem.time_s, axis=1)
@@ -128,11 +134,11 @@ def cuts_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
 
 
 class Stages:
-    """Those between the cuts of a graph, each of which all other ops lie before or behind; equal ones are one.
+    """The stages between the cuts of a graph, ops before or after which all others come; equal stages are one object.
 
-    Its ops have to run from the end of one cut to the end of the next one, with the first as an input that costs
-    nothing: any bound of a stage holds, and stages have no op in common. For bounds alone, ``barriers_of`` are such
-    ends, too. Stages are worth a search where they ``are_small``. ``check`` is called before what takes long.
+    The ops of a stage run from the end of one cut to the end of the next, with the first as an input without cost. So
+    any bound of a stage holds, and stages have no op in common. For bounds alone, ``barriers_of`` can serve as cuts. A
+    search is worthwhile only if stages ``are_small``. ``check`` is called before anything that takes long.
     """
 
     def __init__(
@@ -155,12 +161,12 @@ class Stages:
 
     @cached_property
     def _stages(self) -> list[Stage]:
-        """In a row, with a bound of each."""
+        """All stages in order, each with a bound."""
         found = list[Stage]()
         known = dict[object, Stage]()
         for k, ops in enumerate(self._ops):
             num_inputs, has_end = min(k, 1), k < len(self._ops) - 1
-            part = led_by(self._costs, ops[:num_inputs], ops[num_inputs:])
+            part = with_inputs(self._costs, ops[:num_inputs], ops[num_inputs:])
             tables = part.time_s, part.edge_src, part.edge_dst, part.edge_bytes, part.edge_port
             key = num_inputs, has_end, *(table.tobytes() for table in tables)
             if key not in known:
@@ -171,12 +177,12 @@ class Stages:
 
     @property
     def bound(self) -> Bound:
-        """Seconds of all at least, where ops are those of the problem."""
+        """Lower bound in seconds on the makespan; valid if the problem's ops are those of the model."""
         least_s = self._shortest([each.least_s for each in self._stages])[0]
         return Bound(least_s * (1 - ROUNDING), "stages one behind the other")
 
     def improve(self, search: Search) -> bool:
-        """Learn more of stages of the shortest path by bounds, of which least was asked; whether any was left."""
+        """Improve those stages on the shortest path by bounds that were searched least; return whether any was left."""
         path = self._shortest([each.least_s for each in self._stages])[1]
         found = dict.fromkeys(zip(self._stages, itertools.pairwise(path), strict=True))
         left = [
@@ -192,8 +198,10 @@ class Stages:
         return bool(left)
 
     def lay(self) -> tuple[IntArray, IntArray] | None:
-        """Devices [N] and ranks [N] of the best schedule that is known, None where none is; what is in no stage goes
-        where it is read first."""
+        """Return devices [N] and ranks [N] of the best known schedule, or None if there is none.
+
+        An op in no stage goes to the device where it is read first.
+        """
         costs, n = self._costs, self._costs.num_ops
         device, rank = np.full(n, -1), np.full(n, n * n)
         value_s, path = self._shortest([each.value_s for each in self._stages])
@@ -211,8 +219,10 @@ class Stages:
 
     @staticmethod
     def _shortest(tables: Sequence[FloatArray]) -> tuple[float, list[int]]:
-        """The least sum of an entry of each table [B, X], each in the row of the last one's column; and all rows, and
-        the last column."""
+        """Return the least sum of one entry per table [B, X], each in the row of the previous column, and the path.
+
+        The path has all rows and the last column.
+        """
         total_s = np.zeros(1)
         back = list[IntArray]()
         for table in tables:

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.learned.policy import MOST_CHANGE, RATIO_LIMIT
-from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, look, offer, permit
+from hsdag.methods.lists.schedule import (
+    ListState,
+    Outlook,
+    assign_and_free,
+    look,
+    offer,
+    permit,
+    send,
+    way_by_consumers,
+)
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -84,6 +93,8 @@ FEATURES = (
     "share of memory that is taken with the op",
     "how long the device would wait for the op's inputs",
     "time of transfers to the device",
+    "way to the end by the op's consumers, longer than by the best device",
+    "share of the consumers' other inputs that is on the device",
 )
 """Dynamic features of a device for the op at hand. The first five are DOPPLER's (App. E.2), in units of the length of
 a balanced schedule; lengths of the others are in units of the mean op, and cut at ``MOST``."""
@@ -121,9 +132,12 @@ class Decoder(NamedTuple):
     hidden: Float32Array  # [H]
     total: Float32Array  # [K]
     home: IntArray  # [N] of a group, -1 before its first op is placed
+    tail_s: FloatArray  # [N, D] what comes at least behind an op on a device, transfers included
+    ahead_s: FloatArray  # [D] the way to the end by the consumers of the op at hand
+    near: FloatArray  # [D] share of what its consumers read otherwise that is on the device
 
     @staticmethod
-    def of(tables: Tables, scores: Scores[Float32Array], rules: Rules) -> Decoder:
+    def of(tables: Tables, tail_s: FloatArray, scores: Scores[Float32Array], rules: Rules) -> Decoder:
         """Room for one episode."""
         n, d = tables.time_s.shape
         return Decoder(
@@ -144,6 +158,9 @@ class Decoder(NamedTuple):
             hidden=np.zeros(scores.inner.shape[1], np.float32),
             total=np.zeros(len(scores.out), np.float32),
             home=np.zeros(n, np.int64),
+            tail_s=tail_s,
+            ahead_s=np.zeros(d),
+            near=np.zeros(d),
         )
 
 
@@ -170,6 +187,7 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
             found.home[b, step] = home
             assign_and_free(c.t, c.state, c.w, v, home, max(c.state.free_s[home], c.w.ready_s[v, home]))
             c.num_placed[home] += 1
+            send(c.t, c.state, c.w, v, home)
             for k in range(len(c.total)):
                 c.taken[home, k] += c.s.seen[v, k]
             before, count = count, offer(c.t, c.state, c.w, v, count)
@@ -183,7 +201,9 @@ def _begin(c: Decoder) -> int:
     """Clear what an episode is decoded in; ops without inputs are the first candidates, which are counted."""
     c.taken[:] = 0.0
     c.home[:] = -1
+    c.state.device[:] = -1
     c.state.free_s[:] = c.state.held_bytes[:] = c.w.work_s[:] = 0.0
+    c.w.ready_s[:] = 0.0
     c.num_placed[:] = count = 0
     for v in range(len(c.chance)):
         c.state.waiting[v] = c.t.in_first[v + 1] - c.t.in_first[v]
@@ -252,16 +272,36 @@ def look_around(c: Decoder, v: int) -> None:
 
 
 @inlined
+def look_ahead(c: Decoder, v: int) -> None:
+    """Gather what is best for v's consumers: how they would go on from every device, and where their inputs are."""
+    for d in range(len(c.ahead_s)):
+        end_s = max(c.state.free_s[d], c.w.ready_s[v, d]) + c.t.time_s[v, d]
+        c.ahead_s[d] = way_by_consumers(c.t, c.tail_s, c.state, c.w, v, d, end_s)
+    c.near[:] = total = 0.0
+    for k in range(c.t.out_first[v], c.t.out_first[v + 1]):
+        u = c.t.out_op[k]
+        for i in range(c.t.in_first[u], c.t.in_first[u + 1]):
+            home = c.state.device[c.t.in_op[i]]
+            if home >= 0:
+                c.near[home] += c.t.in_bytes[i]
+                total += c.t.in_bytes[i]
+    for d in range(len(c.near)):
+        c.near[d] = c.near[d] / total if total > 0.0 else 0.0
+
+
+@inlined
 def describe(c: Decoder, v: int, x: Float32Array) -> None:
     """Fill the features ``x`` [D, F] of the devices for op v."""
     length_s, mean_s, state, w = c.length_s, c.mean_s, c.state, c.w
-    first_s, first_end_s, first_free_s, least_s = np.inf, np.inf, np.inf, np.inf
+    look_ahead(c, v)
+    first_s, first_end_s, first_free_s, least_s, first_ahead_s = np.inf, np.inf, np.inf, np.inf, np.inf
     for d in range(len(x)):
         time_s, start_s = c.t.time_s[v, d], max(state.free_s[d], w.ready_s[v, d])
         first_free_s = min(first_free_s, state.free_s[d])
         if time_s < np.inf:
             first_s, first_end_s = min(first_s, start_s), min(first_end_s, start_s + time_s)
             least_s = min(least_s, time_s)
+            first_ahead_s = min(first_ahead_s, c.ahead_s[d])
     for d in range(len(x)):
         time_s = min(c.t.time_s[v, d], MOST * (least_s + mean_s))
         start_s = max(state.free_s[d], w.ready_s[v, d])
@@ -279,6 +319,8 @@ def describe(c: Decoder, v: int, x: Float32Array) -> None:
             x[d, 10] = min(w.memory[d], MOST)
             x[d, 11] = max(min((w.ready_s[v, d] - state.free_s[d]) / mean_s, MOST), -MOST)
             x[d, 12] = min(w.sent_s[d] / mean_s, MOST)
+            x[d, 13] = min((c.ahead_s[d] - first_ahead_s) / mean_s, MOST)
+            x[d, 14] = c.near[d]
 
 
 @inlined
@@ -338,6 +380,7 @@ def order_of(costs: ScheduleProblem, plan: Plan) -> IntArray:
 
 def decode(
     tables: Tables,
+    tail_s: FloatArray,
     scores: Scores[Float32Array],
     rules: Rules,
     random: FloatArray,
@@ -346,7 +389,8 @@ def decode(
 ) -> Episodes:
     """[B] episodes on all cores the process may use, each by its numbers ``random`` [B, N, 2] in [0, 1).
 
-    ``forced`` are the ops [B, N] and devices [B, N] of every step, to record what led to them.
+    ``tail_s`` [N, D] are the tables' ``tails_of``, ``forced`` the ops [B, N] and devices [B, N] of every
+    step, to record what led to them.
     """
     n, d = tables.time_s.shape
     num = len(random)
@@ -362,12 +406,12 @@ def decode(
         able=np.zeros((num, n, d), np.bool_),
     )
 
-    def run(part: slice) -> None:
-        decoder = Decoder.of(tables, scores, rules)
+    def run_part(part: slice) -> None:
+        decoder = Decoder.of(tables, tail_s, scores, rules)
         episodes = Episodes._make(column[part] for column in found)
         decode_many(decoder, random[part], forced is not None, episodes, Sharing._make(each[part] for each in alike))
 
-    in_parts(run, num, min(usable_cpus(), num // 4))
+    in_parts(run_part, num, min(usable_cpus(), num // 4))
     return found
 
 

@@ -25,11 +25,10 @@ from hsdag.methods.learned.decoding import Episodes
 from hsdag.methods.learned.networks import Edges, Mlp, standardise, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
-from hsdag.methods.learned.stepwise import SEEN_NUMBERS, Schedules, Seeing, joined, order_of_visits
+from hsdag.methods.learned.stepwise import SEEN_NUMBERS, Schedules, Seeing, joined, order_of_visits, tables_and_tails
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import tables_of
 
 
 @dataclass(frozen=True)
@@ -279,7 +278,7 @@ class PlacetoPolicy(LikelihoodPolicy):
         self.network = network
         self._groups = groups
         self._config = config
-        self._tables = tables_of(costs)
+        self._tables = tables_and_tails(costs)
         self._rank = inverse_of(groups.order.numpy()) if config.sees else None
         num = len(groups.order)
         num_steps = -(-num // config.step)
@@ -297,7 +296,7 @@ class PlacetoPolicy(LikelihoodPolicy):
         trails: list[list[Plan]] = [[] for _ in range(count)]
         for _ in range(self._config.sweeps):
             visited = torch.zeros(device.shape, dtype=torch.bool)
-            schedules = Schedules(self._tables, count) if self._config.sees else None
+            schedules = Schedules(*self._tables, count) if self._config.sees else None
             seen.append([])
             for at_hand, is_real in zip(self._at_hand, self._is_real, strict=True):
                 if self._config.intermediate:
@@ -330,7 +329,7 @@ class PlacetoPolicy(LikelihoodPolicy):
         device = torch.from_numpy(np.stack([plan.placement[self._groups.first] for plan in plans]))
         order, seen = self._groups.order, list[Episodes]()
         if self._config.sees:
-            seen = [Schedules(self._tables, len(plans)).follow(order.numpy(), device[:, order].numpy())]
+            seen = [Schedules(*self._tables, len(plans)).follow(order.numpy(), device[:, order].numpy())]
         starts, undrawn = self._starts(len(plans), generator), torch.zeros(len(plans), 0)
         of_sweeps = (
             each[:, None].expand(-1, self._config.sweeps, *each.shape[1:]) for each in joined(seen, len(plans))

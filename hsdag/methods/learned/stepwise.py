@@ -36,9 +36,10 @@ from hsdag.methods.learned.decoding import (
 )
 from hsdag.methods.learned.networks import assumed_costs, within
 from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
-from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, offer, permit
+from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, offer, permit, send, tails_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import Tables, levels_of, tables_of
 
 SEEN_NUMBERS = 3 * len(FEATURES)
@@ -71,10 +72,16 @@ def order_of_visits(problem: Problem, *, sees: bool) -> torch.Tensor:
     return torch.from_numpy(np.lexsort((inverse_of(costs.topological_order), -levels_of(tables_of(costs)).upward_s)))
 
 
+def tables_and_tails(costs: ScheduleProblem) -> tuple[Tables, FloatArray]:
+    """What schedules are kept by: the tables of a problem, and what comes behind every op on every device."""
+    tables = tables_of(costs)
+    return tables, tails_of(tables)
+
+
 class Schedules:
     """B schedules that grow together, unit by unit in one topological order."""
 
-    def __init__(self, tables: Tables, count: int) -> None:
+    def __init__(self, tables: Tables, tail_s: FloatArray, count: int) -> None:
         self._states = _many(ListState.of(tables), count)
         self._looks = _many(Outlook.of(tables), count)
         row, rows = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
@@ -82,7 +89,7 @@ class Schedules:
         scores = Scores(
             select=row, node=rows, seen=rows, inner=inner, inner_bias=row, outer=rows, out=row, direct=rows, own=rows
         )
-        self._decoder = Decoder.of(tables, scores, Rules())
+        self._decoder = Decoder.of(tables, tail_s, scores, Rules())
 
     def drawn(
         self,
@@ -197,6 +204,9 @@ def extend_many(
             c.hidden,
             c.total,
             c.home,
+            c.tail_s,
+            c.ahead_s,
+            c.near,
         )
         for i in range(len(units)):
             v = units[i]
@@ -206,6 +216,7 @@ def extend_many(
             home = place(at, v, i, found, b, i, random[b, i])
             found.home[b, i] = home
             assign_and_free(c.t, state, w, v, home, max(state.free_s[home], w.ready_s[v, home]))
+            send(c.t, state, w, v, home)
             offer(c.t, state, w, v, 0)
 
 
@@ -256,14 +267,14 @@ class StepwisePolicy(LikelihoodPolicy):
     def __init__(self, network: StepwiseNetwork, problem: Problem, *, sees: bool) -> None:
         self.network = network
         self._supported = torch.from_numpy(problem.supported.copy())
-        self._tables = tables_of(problem.costs or assumed_costs(problem)) if sees else None
+        self._tables = tables_and_tails(problem.costs or assumed_costs(problem)) if sees else None
         self._rank = inverse_of(network.order.numpy()) if sees else None
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
         """``count`` plans, drawn side by side; devices that do not support a unit are no choice for it."""
         devices = torch.zeros((count, len(self._supported)), dtype=torch.int64)
-        schedules = None if self._tables is None else Schedules(self._tables, count)
+        schedules = None if self._tables is None else Schedules(*self._tables, count)
         seen, log_ps = list[Episodes](), list[torch.Tensor]()
 
         def choose(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
@@ -284,7 +295,7 @@ class StepwisePolicy(LikelihoodPolicy):
         devices = torch.tensor(np.stack([plan.placement for plan in plans]))
         order, seen = self.network.order, list[Episodes]()
         if self._tables is not None:
-            seen = [Schedules(self._tables, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
+            seen = [Schedules(*self._tables, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
         return self._rollouts(devices, devices.new_zeros((len(plans), 0)).float(), seen)
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:

@@ -1,1 +1,1 @@
-"""List scheduling: ops one after another, each where it ends or starts first."""
+"""List scheduling: place ops one after another, each where it ends or starts first."""

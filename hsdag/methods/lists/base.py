@@ -1,4 +1,4 @@
-"""ListPlacer: the base of all placers that schedule ops one by one. Legend: U placement units."""
+"""Base classes of placers that schedule ops one by one. Legend: U placement units."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 TWO_OPS = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
-"""What is searched to have kernels compiled."""
+"""Two-op problem that is searched only to trigger the compilation of kernels."""
 
 
 def search_two_ops(placer: Placer[Any], problem: Problem) -> None:
-    """Search two ops by the objective of a problem, by one plan of a list scheduler: that calls the same kernels."""
-    with suppress(OptionError):  # not for this objective
+    """Compile the kernels that a search of ``problem`` calls, by searching two ops for the same objective."""
+    with suppress(OptionError):  # the method does not support this objective
         evaluator = ScheduleEvaluator(TWO_OPS, problem.semantics, problem.objective)
         limits = Limits(seconds=0.0) if isinstance(placer, ListPlacer) else None
         placer.search(problem_of(TWO_OPS, problem.objective, problem.semantics), evaluator, limits)
 
 
 class ListPlacer(Placer[O]):
-    """A placer that makes one or a few plans from costs alone, and has them evaluated.
+    """A placer that derives one or a few plans from costs alone and has them evaluated.
 
-    The warm start, every unit on its fastest device, is evaluated first; the result is the best of the method's own
-    plans. Placements that exceed a memory are repaired; where no repair is found, they are evaluated as they are. For
-    latency the schedules assume that devices work side by side and that links are independent: under sequential
-    execution they still optimise that makespan, and only the choice among several plans follows the evaluator.
+    The warm start, every unit on its fastest device, is evaluated first; the result is the best of the method's plans.
+    Placements that exceed a memory are repaired, or evaluated as they are if no repair is found. For latency the
+    schedules assume that devices work side by side over independent links. Under sequential execution they still
+    minimise that makespan, and only the choice among several plans follows the evaluator.
     """
 
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput")
@@ -51,7 +51,7 @@ class ListPlacer(Placer[O]):
 
     @abstractmethod
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
-        """The plans of the method; at least one."""
+        """Yield the method's plans, at least one."""
 
     def _search(self, incumbent: Incumbent) -> Status:
         problem, costs, semantics = incumbent.problem, incumbent.costs, incumbent.problem.semantics
@@ -62,9 +62,9 @@ class ListPlacer(Placer[O]):
 
 
 class SchedulePlacer(ListPlacer[NoOptions]):
-    """A method of one schedule for latency, and of one placement that balances loads for throughput.
+    """A method that makes one schedule for latency, and one placement that balances loads for throughput.
 
-    ``insertion`` is of the schedule, as in ``list_schedule``; ``by_start`` of loads, as in ``balanced_placement``.
+    ``insertion`` is passed to ``list_schedule``, and ``by_start`` to ``balanced_placement``.
     """
 
     insertion: ClassVar[bool] = False
@@ -72,15 +72,15 @@ class SchedulePlacer(ListPlacer[NoOptions]):
 
     @abstractmethod
     def urgency(self, tables: Tables) -> FloatArray:
-        """[U] what ops are taken by, largest first; ties go by op index, then device index."""
+        """Return the urgency of each op, [U]; the largest is scheduled first, ties by op index."""
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        """Ops by urgency, each on the device where it ends first."""
+        """Schedule ops by urgency, each on the device where it ends first."""
         tables = tables_of(costs)
         return list_schedule(tables, self.urgency(tables), insertion=self.insertion)
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
-        """One plan."""
+        """Yield one plan."""
         costs, links = problem.known_costs, problem.semantics.links
         if problem.objective.is_steady:
             tables = tables_of(costs)

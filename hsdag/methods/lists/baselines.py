@@ -1,4 +1,4 @@
-"""The methods that others have to beat: the best single device, every op where it is fastest, random placements.
+"""Baselines to beat: the best single device, every op where it is fastest, and random placements.
 
 Legend: U placement units, B plans.
 """
@@ -22,7 +22,7 @@ NONE_ALONE = "no single device runs the whole model"
 
 
 class BestDevicePlacer(Placer[NoOptions]):
-    """Tries every device that supports all units."""
+    """The best of all single devices that support every unit."""
 
     name = "best-device"
     needs_costs = False
@@ -31,12 +31,12 @@ class BestDevicePlacer(Placer[NoOptions]):
 
     @classmethod
     def presets(cls, *, is_cheap: bool) -> dict[str, Preset[NoOptions]]:  # noqa: ARG003
-        """Devices alone are few, and measured."""
+        """Return a preset that measures, since there are few single devices."""
         return {"default": Preset(NoOptions(), reward="measured")}
 
     @classmethod
     def check(cls, problem: Problem) -> None:
-        """Raise OptionError when no device supports all units, too."""
+        """Raise OptionError, also if no device supports all units."""
         super().check(problem)
         if not problem.supported.all(axis=0).any():
             raise OptionError(f"{NONE_ALONE}: none supports all its ops; use --method hsdag")
@@ -51,25 +51,26 @@ class BestDevicePlacer(Placer[NoOptions]):
 
 
 class MetPlacer(ListPlacer[NoOptions]):
-    """Minimum execution time (DiviML, section V-A), for both latency and throughput; transfers do not count."""
+    """Minimum execution time (DiviML, section V-A), for latency and throughput; ignores transfers."""
 
     name = "met"
     gives_order = False
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
-        """One placement."""
+        """Yield one plan."""
         yield Plan(fastest_devices(problem.known_costs))
 
 
 DRAWN_AT_ONCE = 64
+"""Placements that are drawn and evaluated together if plans are simulated."""
 MOST_REPEATS = 10.0
-"""Draws for each placement that there is, after which hardly one was missed."""
+"""Stop after drawing this many times as many placements as exist, when hardly any has been missed."""
 
 
 class RandomPlacer(Placer[NoOptions]):
-    """The best of as many random placements as the budget allows; each unit on any of its devices, all alike.
+    """The best of as many uniformly random placements as the budget allows.
 
-    Placements that exceed a memory are repaired where costs are known. The order is the executor's.
+    Placements that exceed a memory are repaired if costs are known. The order of ops is left to the executor.
     """
 
     name = "random"
@@ -92,7 +93,7 @@ class RandomPlacer(Placer[NoOptions]):
 
 
 def uniform_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:
-    """[B, U] placements; every unit is on each device that supports it with the same probability."""
+    """Draw placements, [B, U], with each unit on any device that supports it with equal probability."""
     supporting = np.argsort(~problem.supported, axis=1, kind="stable")  # [U, D] devices that support a unit first
     chosen = (rng.random((count, problem.num_units)) * problem.supported.sum(axis=1)).astype(np.int64)
     return np.asarray(supporting[np.arange(problem.num_units), chosen], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""ETF and m-ETF: earliest task first, of all ready ops and devices the pair that can start first.
+"""ETF and m-ETF, earliest task first: schedule the pair of ready op and device that can start first.
 
 Legend: N ops, D devices.
 """
@@ -18,16 +18,16 @@ from hsdag.runtime.problem.tables import Tables, levels_of, tables_of
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 
 FEW_RUNS = 4.0
-"""How many schedules a search makes, about."""
+"""Approximate number of schedules that a search makes, used to decide whether compiling pays."""
 
 
 class EtfPlacer(SchedulePlacer):
-    """Hwang et al. 1989; for throughput the least loaded device takes the ready op of the largest static level."""
+    """Hwang et al. 1989; for throughput the least loaded device takes the ready op with the largest static level."""
 
     name = "etf"
     by_start = True
     with_results: ClassVar[bool] = False
-    """Whether results count in memories beside weights."""
+    """Whether results count in the memories in addition to weights."""
 
     def urgency(self, tables: Tables) -> FloatArray:
         return levels_of(tables).static_s
@@ -38,29 +38,32 @@ class EtfPlacer(SchedulePlacer):
 
 
 class MEtfPlacer(EtfPlacer):
-    """ETF with the memory that inference needs; for throughput, weights count here and results in the repair."""
+    """ETF that respects the memory for weights and results; for throughput weights here, results in the repair."""
 
     name = "m-etf"
     with_results = True
 
 
 class Buffers(NamedTuple):
-    """Results in the memories, as far as the schedule goes; nothing here is used where only weights count."""
+    """Results in the memories at the present point of the schedule; unused where only weights count."""
 
-    size_bytes: FloatArray  # [N, D] of the result of an op on a device
-    until_s: FloatArray  # [N, D] its last use so far
+    size_bytes: FloatArray  # [N, D] size of an op's result on a device
+    until_s: FloatArray  # [N, D] end of its last use so far
     unread: IntArray  # [N] consumers that are not placed yet
-    ending: Records  # [N * D + 1] ENTRY, a heap of results by the time they are let go
-    num_ending: IntArray  # [1]
+    ending: Records  # [N * D + 1] ENTRY, a heap of results by the time they are freed
+    num_ending: IntArray  # [1] entries in that heap
 
 
 def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: bool) -> ListSchedule:
-    """The schedule of the pair of op and device that can start first, again and again.
+    """Return the schedule that repeatedly takes the pair of ready op and device that can start first.
 
     Ties go to the larger level ``static_s`` [N], then the smaller op index, the earlier end and the smaller device
-    index. A device that cannot hold an op's weights is not a choice for it. ``with_results`` counts results too, from
-    their op's start until their last reader is over: memory-aware (Baechi's m-ETF). An op that fits nowhere goes
-    where most room is left. O((N C + E) D) for C candidates at a time.
+    index. Devices without room for an op's weights are excluded for it; an op that fits nowhere goes to the device with
+    most room. Takes O((N C + E) D) for C candidates at a time.
+
+    Args:
+        with_results: Count results in the memories, too, from the start of their op to the end of their last reader
+            (memory-aware, Baechi's m-ETF).
     """
     n, d = tables.time_s.shape
     m = n if with_results else 0
@@ -83,7 +86,12 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
 def _run(
     t: Tables, s: ListState, w: Outlook, able: BoolArray, place: IntArray, buffers: Buffers, with_results: bool
 ) -> None:
-    """``able`` [N, D] says which pairs are left, ``place`` [N] where an op is among all by its level."""
+    """Schedule all ops.
+
+    Args:
+        able: Pairs of op and device that are still possible, [N, D].
+        place: Rank of each op by level, [N].
+    """
     count, turn = first_candidates(s, w), 0
     while turn < len(s.device):
         at, d, start_s = _first(t, s, w, able, place, count)
@@ -107,7 +115,7 @@ def _run(
 
 @bare
 def _first(t: Tables, s: ListState, w: Outlook, able: BoolArray, place: IntArray, count: int) -> tuple[int, int, float]:
-    """Which of the candidates can start first, its device, and when."""
+    """Return the index of the candidate that can start first, its device, and its start."""
     best, best_d, best_start_s, best_end_s = -1, -1, np.inf, np.inf
     for i in range(count):
         v = w.candidate[i]
@@ -126,7 +134,7 @@ def _first(t: Tables, s: ListState, w: Outlook, able: BoolArray, place: IntArray
 
 @inlined
 def _fits(t: Tables, s: ListState, buffers: Buffers, v: int, d: int, with_results: bool) -> bool:
-    """Whether device d has room for v: its weights, its result, and copies of its inputs."""
+    """Return whether device d has room for the weights and result of v, and for copies of its inputs."""
     if not with_results:
         return has_room(t, s, v, d)
     needed_bytes = t.weight_bytes[v] + t.output_bytes[v]
@@ -139,6 +147,7 @@ def _fits(t: Tables, s: ListState, buffers: Buffers, v: int, d: int, with_result
 
 @inlined
 def _roomiest(t: Tables, s: ListState, v: int) -> int:
+    """Return the device that supports v and has most memory left."""
     best = -1
     for d in range(len(s.free_s)):
         if t.time_s[v, d] < np.inf:
@@ -150,10 +159,10 @@ def _roomiest(t: Tables, s: ListState, v: int) -> int:
 
 @inlined
 def _hold(t: Tables, s: ListState, buffers: Buffers, v: int, d: int) -> None:
-    """v is placed on d: its result and the copies of its inputs are there; what was read last will be let go.
+    """Add the result of v, placed on d, and copies of its inputs to the memories, and schedule the freeing of inputs.
 
-    Pairs are taken in the order of their starts, and v starts when all transfers to it have ended: none of them is
-    under way any more when the result at its home is let go.
+    Pairs are taken in the order of their starts, and v starts when all transfers to it have ended. So no transfer is
+    under way any more when a result is freed at its home.
     """
     num_devices = len(s.free_s)
     s.held_bytes[d] += t.output_bytes[v]
@@ -176,7 +185,7 @@ def _hold(t: Tables, s: ListState, buffers: Buffers, v: int, d: int) -> None:
 
 @inlined
 def _let_go(s: ListState, buffers: Buffers, now_s: float) -> None:
-    """Free all results whose last use is over by ``now_s``."""
+    """Free all results whose last use ends by ``now_s``."""
     num_devices = len(s.free_s)
     while buffers.num_ending[0] > 0 and buffers.ending[0].value <= now_s:
         code = pop(buffers.ending, ZERO, buffers.num_ending[0])

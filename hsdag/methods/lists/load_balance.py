@@ -1,4 +1,4 @@
-"""Load balancing: list scheduling for throughput, where the load of the busiest resource counts instead of time.
+"""Balance loads for throughput: list scheduling by the load of the busiest resource instead of time.
 
 Legend: N ops, D devices.
 """
@@ -18,22 +18,24 @@ from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT, pop
 
 
 class Loads(NamedTuple):
-    """Loads of devices, then of the bus of each ordered pair; a device's one egress bus is that to itself."""
+    """Loads of devices, then of the bus of each ordered pair of them; a device's egress bus is its pair with itself."""
 
     load_s: FloatArray  # [D + D * D]
-    extra_s: FloatArray  # [D + D * D] what the op in hand would add, 0 between ops
+    extra_s: FloatArray  # [D + D * D] load that the present op would add; 0 between ops
     busiest_s: FloatArray  # [1] the largest load
-    sent_s: FloatArray  # [N, D] the transfer of a result to a device, or all of it at home for egress; -1 for none
+    sent_s: FloatArray  # [N, D] transfer time of a result to a device (egress: in the home's column); -1 for none
     links: int
 
 
 def balanced_placement(tables: Tables, urgency: FloatArray, links: Links, *, by_start: bool = False) -> IntArray:
-    """The placement [N] of ops by ``urgency`` [N], each where the busiest resource of all is least loaded.
+    """Return the placement [N] that takes ops by ``urgency`` [N] and keeps the load of the busiest resource small.
 
-    Loads are counted as by ``period_s``, those of an op being its time on a device and the transfers of its inputs.
-    Ties, as where no resource becomes the busiest, go to the shorter time of the op, then by device index.
-    ``by_start`` instead takes the device that is least loaded without the op's own time. Devices that are full with
-    weights are left out while there is another. O((N + E) D + N log N).
+    Loads count as in ``period_s``: an op adds its time to its device, and transfers of its inputs to links. Ties, for
+    example where no resource becomes the busiest, go to the shorter time of the op, then to the smaller device index.
+    Devices whose memory is full of weights are excluded while there is another. Takes O((N + E) D + N log N).
+
+    Args:
+        by_start: Take the device that is least loaded without the op's own time instead.
     """
     n, d = tables.time_s.shape
     size = d + d * d
@@ -65,6 +67,7 @@ def _run(t: Tables, s: ListState, loads: Loads, urgency: FloatArray, by_start: b
 
 @bare
 def _least_loaded(t: Tables, s: ListState, loads: Loads, v: int, by_start: bool, limited: bool) -> int:
+    """Return the best device for op v, or -1 if none has room and ``limited`` is set."""
     best, best_s, best_time_s = -1, np.inf, np.inf
     for d in range(len(s.free_s)):
         time_s = t.time_s[v, d]
@@ -90,6 +93,7 @@ def _least_loaded(t: Tables, s: ListState, loads: Loads, v: int, by_start: bool,
 
 @inlined
 def _bus(loads: Loads, num_devices: int, home: int, away: int) -> int:
+    """Return the index of the bus from ``home`` to ``away`` in the loads."""
     to = home if loads.links == EGRESS else away
     return num_devices * (1 + home) + to
 
@@ -98,7 +102,10 @@ def _bus(loads: Loads, num_devices: int, home: int, away: int) -> int:
 def _bring(
     t: Tables, s: ListState, loads: Loads, u: int, d: int, size_bytes: float, to_s: FloatArray, keep: bool
 ) -> None:
-    """Add to ``to_s`` what it takes to have the result of u on device d, beyond what was sent already."""
+    """Add to ``to_s`` the time to bring the result of u to device d, less what was sent already.
+
+    ``keep`` records that it was sent.
+    """
     home = s.device[u]
     if home == d or loads.links == INDEPENDENT:
         return

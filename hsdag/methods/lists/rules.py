@@ -1,8 +1,8 @@
-"""RulesPlacer: list scheduling by rules that were learned on other problems.
+"""List scheduling by rules that were learned on other problems.
 
-A rule is a linear function of features of ops, of the moment and of devices. A set of rules is trained together, so
-that the best of their schedules is good on most problems (hsdag.training.train): one rule stays on few devices where
-links are slow, another one spreads ops. Legend: N ops, D devices, R rules, W weights.
+A rule is a linear function of features of ops, of the moment and of devices. The rules of a set are trained together so
+that the best of their schedules is good on most problems (hsdag.training.train): one rule keeps to few devices where
+links are slow, another spreads ops. Legend: N ops, D devices, R rules, W weights.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from hsdag.methods.lists.schedule import (
     occupy,
     offer,
     permit,
+    send,
+    tails_of,
+    way_by_consumers,
 )
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -54,7 +57,7 @@ MOMENT_FEATURES = (
     "earliest end, later than that of the first candidate",
     "end on the second best device, later than on the best",
 )
-"""Of an op among the candidates, as they change while ops are placed; in units of the mean op, cut at ``MOST``."""
+"""Features of a candidate op that change as ops are placed, in units of the mean op time, cut at ``MOST``."""
 DEVICE_FEATURES = (
     "start, later than on the best device",
     "end, later than on the best device",
@@ -68,37 +71,44 @@ DEVICE_FEATURES = (
     "how long the device would wait for the op's inputs",
     "way to the end by the op's consumers, longer than by the best device",
 )
-"""Of a device for the op at hand; times in units of the mean op, cut at ``MOST``."""
+"""Features of a device for the op being placed; times are in units of the mean op time, cut at ``MOST``."""
 MOST = 10.0
+"""Upper limit of features."""
 NUM_WEIGHED = 5
-"""The first features of a device count with three weights: by themselves, and times two features of the op, which are
-the longest path through it and the longest way to the end without transfers."""
+"""Number of first device features with three weights: by themselves, and times each of two features of the op.
+
+The two are the longest path through the op, and the longest way to the end without transfers.
+"""
 PARTS = (len(OP_FEATURES), len(MOMENT_FEATURES), len(DEVICE_FEATURES), NUM_WEIGHED, NUM_WEIGHED, 1)
-"""Weights of a rule: of an op, of the moment, of a device, of a device by the op, and the share of memory it fills."""
+"""Numbers of weights of a rule: op, moment, device, device times path, device times way, and memory.
+
+The last weight is the share of a device's memory that the rule fills.
+"""
 NUM_WEIGHTS = sum(PARTS)
 METHOD, WEIGHTS = "rules", "rules"
 SHIPPED = Path(__file__).parents[1] / "policies" / "default.safetensors"
-"""The rules that come with a release, for problems not seen before; their card says how 'hsdag train' made them."""
+"""Policy file of the rules that come with a release, for unseen problems; its card says how they were trained."""
 STEPS_AT_ONCE, MOST_ROUNDS, REPAIRING = 400_000, 64, 3
-"""Units on devices that schedules of about a second look at, rounds of them at most, and how many times as long one
-takes where plans may have to be repaired."""
+"""Pairs of unit and device that schedules look at in about a second; most rounds; cost factor if plans need repair."""
 ROUNDS_AT_ONCE = 4
-"""Rounds where other methods begin with what the rules answer."""
+"""Rounds of schedules with which other methods begin."""
 SPREAD = 0.2
-"""Standard deviation by which the rules of all rounds but the first are changed, in steps of each weight."""
+"""Standard deviation of the random change of rules after the first round, in steps of each weight."""
 LUCK = 0.02
-"""In these rounds, scores of ops are multiplied by a random factor between 1 - LUCK and 1 + LUCK, too."""
+"""After the first round scores of ops are multiplied by a random factor between 1 - LUCK and 1 + LUCK."""
 STEP = np.repeat((4.0, 1.0, 0.7, 0.7, 0.7, 0.1), PARTS)
-"""[W] how far a weight is changed for a difference that shows."""
+"""Change of each weight that makes a noticeable difference, [W]."""
 
 
 @dataclass(frozen=True)
 class RulesOptions:
-    """Raises OptionError for a value out of range."""
+    """Hyper-parameters of method rules. Raises OptionError for a value out of range."""
 
     rounds: int | None = None
-    """Rounds of schedules, one by every rule; in all but the first, rules are changed and ties broken at random. None:
-    as many as take about a second."""
+    """Rounds of schedules, one schedule per rule; None stands for as many as take about a second.
+
+    After the first round, rules are changed and ties broken at random.
+    """
     spread: float = SPREAD
     """Standard deviation of these changes, in steps of each weight."""
     initial: str | None = None
@@ -110,20 +120,20 @@ class RulesOptions:
 
     @staticmethod
     def at_once(initial: str | None) -> RulesOptions:
-        """Those with which searches by ``auto`` begin."""
+        """Return the options with which searches by ``auto`` begin."""
         return RulesOptions(rounds=ROUNDS_AT_ONCE, initial=initial)
 
 
 def are_asked(incumbent: Incumbent) -> bool:
-    """Whether ``auto`` asks the rules: where plans are simulated as those they learned from."""
+    """Return whether ``auto`` uses the rules: only if plans are simulated as in their training."""
     return incumbent.is_cheap and incumbent.problem.semantics.execution is Execution.WORK_CONSERVING
 
 
 class RulesPlacer(ListPlacer[RulesOptions]):
-    """List scheduling by learned rules: no training on the problem at hand, about a millisecond a schedule.
+    """List scheduling by learned rules, without training on the problem; a schedule takes about a millisecond.
 
-    An op may go to a device that is busy while another is idle, so that devices may wait. Idle time between ops is
-    used, as the work-conserving machine will.
+    An op may go to a busy device while another is idle. Idle time between ops is used, as the work-conserving machine
+    does.
     """
 
     num_tried = float("inf")
@@ -136,7 +146,7 @@ class RulesPlacer(ListPlacer[RulesOptions]):
         self._given = None if self.options.initial is None else read_rules(Path(self.options.initial))
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
-        """Rounds times rules plans; the same seed gives the same ones."""
+        """Yield rounds times rules plans; the same seed gives the same plans."""
         scheduler = RuleScheduler(tables_of(problem.known_costs))
         rng = np.random.default_rng(seed)
         rules = shipped_rules() if self._given is None else self._given
@@ -149,26 +159,24 @@ class RulesPlacer(ListPlacer[RulesOptions]):
 
 
 class RuleScheduler:
-    """Schedules one problem by any rule; what does not depend on the rule is computed once."""
+    """Scheduler of one problem by any rule; what does not depend on the rule is computed once."""
 
     def __init__(self, tables: Tables) -> None:
-        n, d = tables.time_s.shape
         self._tables = tables
         self._x = op_features(tables, levels_of(tables))
         self._factor = np.ascontiguousarray(self._x[:, [PATH_THROUGH, STATIC_WAY]])
-        self._tail_s = np.zeros((n, d))
-        run(fill_tails, 0.05 * d * d * len(tables.in_op), tables, self._tail_s)
+        self._tail_s = tails_of(tables)
         self._length_s, self._op_s = lengths_of(tables)
 
     def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
-        """The plan by a rule's weights [W]; ops by start, as ``list_schedule`` ranks them."""
+        """Return the plan of a rule's weights [W], with ops ranked as in ``ListSchedule.priority``."""
         schedule = self.schedule(weights, luck)
         return Plan(schedule.device, schedule.priority)
 
     def schedule(self, weights: FloatArray, luck: np.random.Generator | None = None) -> ListSchedule:
-        """The schedule by a rule's weights [W].
+        """Return the schedule of a rule's weights [W].
 
-        With ``luck``, devices of equal scores are taken in random order, and so are ops whose scores hardly differ.
+        With ``luck``, devices of equal score are taken in random order, and so are ops whose scores hardly differ.
         """
         of_op, moment, device, by_path, by_way, memory = np.split(weights, np.cumsum(PARTS)[:-1])
         of_device = np.zeros((3, len(device)))
@@ -198,18 +206,18 @@ class RuleScheduler:
 
 
 def changed(rules: FloatArray, spread: float, rng: np.random.Generator) -> FloatArray:
-    """[R, W] rules, each with all its weights changed at random, by ``spread`` steps in the standard deviation."""
+    """Return rules [R, W] with random changes of all weights, of ``spread`` steps in standard deviation."""
     return np.asarray(rules + spread * STEP * rng.standard_normal(rules.shape))
 
 
 @functools.cache
 def shipped_rules() -> FloatArray:
-    """[R, W] the rules that come with a release."""
+    """Return the rules that come with a release, [R, W]."""
     return read_rules(SHIPPED)
 
 
 def read_rules(path: Path) -> FloatArray:
-    """[R, W] the rules of a policy file. Raises FileFormatError for any other file."""
+    """Return the rules of a policy file, [R, W]. Raises FileFormatError for any other file."""
     rules = read_policy(path, METHOD).weights.get(WEIGHTS)
     if rules is None or rules.ndim != 2 or rules.shape[1] != NUM_WEIGHTS or not len(rules):
         raise FileFormatError(f"{path} does not hold rules of {NUM_WEIGHTS} weights; write one with 'hsdag train'")
@@ -219,32 +227,32 @@ def read_rules(path: Path) -> FloatArray:
 class Rule(NamedTuple):
     """A rule as the kernel reads it for one problem."""
 
-    score: FloatArray  # [N] of ops, without the moment
-    moment: FloatArray  # [3]
-    device: FloatArray  # [3, 11] by themselves, and times two features of the op
-    factor: FloatArray  # [N, 2] those features
-    tail_s: FloatArray  # [N, D] what comes at least behind an op on a device, transfers included
-    op_s: float  # the mean op
-    length_s: float  # of a balanced schedule
+    score: FloatArray  # [N] scores of ops without the features of the moment
+    moment: FloatArray  # [3] weights
+    device: FloatArray  # [3, 11] weights by themselves, and times two features of the op
+    factor: FloatArray  # [N, 2] those two features
+    tail_s: FloatArray  # [N, D] least time after an op on a device until the end, transfers included
+    op_s: float  # mean time of an op
+    length_s: float  # length of a balanced schedule
     most_memory: float  # share of a device's memory that ops may fill
-    device_order: IntArray  # [D] by which devices of equal scores are taken
+    device_order: IntArray  # [D] order in which devices of equal score are taken
 
 
 class Starts(NamedTuple):
-    """Where and when the op at hand could start."""
+    """Where and when the op being placed could start."""
 
     start_s: FloatArray  # [D]
-    gap: IntArray  # [D] the idle time that it would take
-    able: BoolArray  # [D]
-    ahead_s: FloatArray  # [D] the way to the end by its consumers
-    features: FloatArray  # [11] of the device that is looked at
+    gap: IntArray  # [D] index of the gap that it would use
+    able: BoolArray  # [D] whether the device may take it
+    ahead_s: FloatArray  # [D] estimated end of the schedule by its consumers
+    features: FloatArray  # [11] of the present device
 
 
 @bare
 def schedule_by_rule(t: Tables, rule: Rule, s: ListState, idle: IdleTime, w: Outlook, at: Starts) -> None:
-    """Take the candidate of the largest score and place it on the device of the largest score, until all are placed.
+    """Place all ops, each time the candidate with the largest score on the device with the largest score.
 
-    Near O(N (C + D) + E D) for C candidates at a time.
+    Takes about O(N (C + D) + E D) for C candidates at a time.
     """
     count = first_candidates(s, w)
     for turn in range(len(s.device)):
@@ -254,40 +262,19 @@ def schedule_by_rule(t: Tables, rule: Rule, s: ListState, idle: IdleTime, w: Out
         for d in range(len(s.free_s)):
             if t.time_s[v, d] < np.inf:
                 at.start_s[d], at.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
-                at.ahead_s[d] = _way_by_consumers(t, rule, s, w, v, d, at.start_s[d] + t.time_s[v, d])
+                end_s = at.start_s[d] + t.time_s[v, d]
+                at.ahead_s[d] = way_by_consumers(t, rule.tail_s, s, w, v, d, end_s)
         d = _place(t, rule, s, w, at, v)
         occupy(idle, d, at.gap[d], at.start_s[d], at.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
         assign_and_free(t, s, w, v, d, at.start_s[d])
         s.sequence[turn] = v
-        for k in range(t.out_first[v], t.out_first[v + 1]):  # consumers get the result from there
-            u = t.out_op[k]
-            for other in range(len(s.free_s)):
-                sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-                w.ready_s[u, other] = max(w.ready_s[u, other], s.end_s[v] + sent_s)
+        send(t, s, w, v, d)
         count = offer(t, s, w, v, count - 1)
 
 
 @inlined
-def _way_by_consumers(t: Tables, rule: Rule, s: ListState, w: Outlook, v: int, d: int, end_s: float) -> float:
-    """The end of the schedule as far as v's consumers tell, each where it would be best, if v ends on d at ``end_s``.
-
-    Their other inputs count where they are placed already.
-    """
-    longest_s = end_s
-    for k in range(t.out_first[v], t.out_first[v + 1]):
-        u = t.out_op[k]
-        least_s = np.inf
-        for other in range(len(s.free_s)):
-            sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-            start_s = max(max(w.ready_s[u, other], end_s + sent_s), s.free_s[other])
-            least_s = min(least_s, start_s + t.time_s[u, other] + rule.tail_s[u, other])
-        longest_s = max(longest_s, least_s)
-    return longest_s
-
-
-@inlined
 def _select(t: Tables, rule: Rule, s: ListState, w: Outlook, count: int) -> int:
-    """Take the candidate of the largest score off the list; ties by op index."""
+    """Remove the candidate with the largest score from the list and return it; ties by op index."""
     first_s, first_end_s, at, highest = np.inf, np.inf, 0, -np.inf
     for i in range(count):
         start_s, end_s, _ = _soonest(t, s, w, w.candidate[i])
@@ -308,7 +295,7 @@ def _select(t: Tables, rule: Rule, s: ListState, w: Outlook, count: int) -> int:
 
 @inlined
 def _soonest(t: Tables, s: ListState, w: Outlook, v: int) -> tuple[float, float, float]:
-    """Earliest start of v behind all that devices have, its earliest end, and that on the second best device."""
+    """Return the earliest start of v after all placed ops, its earliest end, and the end on the second best device."""
     start_s, end_s, second_s = np.inf, np.inf, np.inf
     for d in range(len(s.free_s)):
         if t.time_s[v, d] < np.inf:
@@ -321,7 +308,7 @@ def _soonest(t: Tables, s: ListState, w: Outlook, v: int) -> tuple[float, float,
 
 @inlined
 def _place(t: Tables, rule: Rule, s: ListState, w: Outlook, at: Starts, v: int) -> int:
-    """The device of the largest score; ties by ``device_order``."""
+    """Return the device with the largest score; ties by ``device_order``."""
     first_s, end_s, way_s, least_s, free_s, ahead_s = np.inf, np.inf, np.inf, np.inf, np.inf, np.inf
     for d in range(len(at.able)):
         free_s = min(free_s, s.free_s[d])
@@ -355,20 +342,3 @@ def _place(t: Tables, rule: Rule, s: ListState, w: Outlook, at: Starts, v: int) 
         if best < 0 or score > highest:
             best, highest = d, score
     return best
-
-
-@bare
-def fill_tails(t: Tables, tail_s: FloatArray) -> None:
-    """The optimistic cost table of PEFT (Arabnejad and Barbosa 2014, eq. 1) into ``tail_s`` [N, D], in O(E D^2)."""
-    for i in range(len(t.order) - 1, -1, -1):
-        v = t.order[i]
-        for d in range(tail_s.shape[1]):
-            longest_s = 0.0
-            for k in range(t.out_first[v], t.out_first[v + 1]):
-                u = t.out_op[k]
-                least_s = np.inf
-                for other in range(tail_s.shape[1]):
-                    sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-                    least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])
-                longest_s = max(longest_s, least_s)
-            tail_s[v, d] = longest_s

@@ -1,4 +1,4 @@
-"""List scheduling: ops by urgency, each on the device where it ends or starts first.
+"""Schedule ops by urgency, each on the device where it ends or starts first; state and steps of list schedulers.
 
 Legend: N ops, D devices.
 """
@@ -19,10 +19,10 @@ from hsdag.scoring.memory import MEMORY_TOLERANCE
 
 @dataclass(frozen=True, eq=False)
 class ListSchedule:
-    """Where and when a list scheduler puts each op, and ``sequence``, in which it did so (a topological order).
+    """A simulated schedule; ``sequence`` is the order in which ops were placed, a topological order.
 
-    Transfers take latency + bytes / bandwidth, each edge at its own size, and wait for nothing; devices run one op
-    at a time with the op overhead after it. Simulated, as every schedule.
+    Transfers take latency + bytes / bandwidth, per edge, and wait for nothing. Devices run one op at a time, followed
+    by the op overhead.
     """
 
     device: IntArray  # [N]
@@ -32,12 +32,12 @@ class ListSchedule:
 
     @property
     def priority(self) -> IntArray:
-        """[N] the place of each op by start, then end, then sequence."""
+        """Rank of each op by start, then end, then sequence, [N]."""
         return inverse_of(np.lexsort((inverse_of(self.sequence), self.end_s, self.start_s)))
 
 
 class ListState(NamedTuple):
-    """What a compiled list scheduler writes."""
+    """State that a compiled list scheduler updates."""
 
     device: IntArray  # [N], -1 before an op is placed
     start_s: FloatArray  # [N]
@@ -46,12 +46,12 @@ class ListState(NamedTuple):
     waiting: IntArray  # [N] inputs that are not placed yet
     held_bytes: FloatArray  # [D] weights
     limit_bytes: FloatArray  # [D]
-    free_s: FloatArray  # [D] when a device is over with the last op it was given
+    free_s: FloatArray  # [D] end of the last op on each device
     ready: Records  # [N + 1] ENTRY, a heap of ops whose inputs are placed
 
     @staticmethod
     def of(tables: Tables) -> ListState:
-        """Room for one schedule."""
+        """Return the state before the first op."""
         n, d = tables.time_s.shape
         return ListState(
             device=np.full(n, -1, dtype=np.int64),
@@ -66,12 +66,12 @@ class ListState(NamedTuple):
         )
 
     def schedule(self) -> ListSchedule:
-        """What was written, when all ops are placed."""
+        """Return the schedule once all ops are placed."""
         return ListSchedule(self.device, self.start_s, self.end_s, self.sequence)
 
 
 class IdleTime(NamedTuple):
-    """The gaps of all devices in ascending order, each of positive length; the last one of a device has no end."""
+    """Gaps of all devices in ascending order, each of positive length; the last gap of a device has no end."""
 
     begin_s: FloatArray  # [D, N + 1]
     end_s: FloatArray  # [D, N + 1]
@@ -79,14 +79,14 @@ class IdleTime(NamedTuple):
 
     @staticmethod
     def of(num_devices: int, num_ops: int) -> IdleTime:
-        """Devices that are idle throughout, with room for ``num_ops`` ops."""
+        """Return the gaps of devices that are idle throughout, with room for ``num_ops`` ops."""
         shape = num_devices, num_ops + 1
         return IdleTime(np.zeros(shape), np.full(shape, np.inf), np.ones(num_devices, dtype=np.int64))
 
 
 @inlined
 def earliest(idle: IdleTime, d: int, ready_s: float, duration_s: float, overhead_s: float) -> tuple[float, int]:
-    """When device d can first run an op that is ready at ``ready_s``, and the slot of that gap."""
+    """Return when device d can first run an op that is ready at ``ready_s``, and the index of that gap."""
     low, high = 0, idle.num_gaps[d] - 1
     while low < high:  # the first gap that does not end too early
         middle = (low + high) // 2
@@ -101,7 +101,7 @@ def earliest(idle: IdleTime, d: int, ready_s: float, duration_s: float, overhead
 
 @inlined
 def occupy(idle: IdleTime, d: int, i: int, start_s: float, until_s: float) -> None:
-    """Take [start, until) out of gap i of device d."""
+    """Remove [start, until) from gap i of device d."""
     begin_s, end_s = idle.begin_s[d], idle.end_s[d]
     has_left, has_right = start_s > begin_s[i], until_s < end_s[i]
     if has_left and has_right:
@@ -129,13 +129,16 @@ def list_schedule(
     pinned: IntArray | None = None,
     device_order: IntArray | None = None,
 ) -> ListSchedule:
-    """The schedule of ops by ``urgency`` [N], largest first, among those whose inputs are placed; ties by op index.
+    """Return the schedule that takes ops with placed inputs by ``urgency`` [N], largest first; ties by op index.
 
-    An op goes to the device where it ends first or, ``by_start``, starts first (then ends first); remaining ties
-    go by ``device_order`` [D], by default by index. ``insertion`` lets it use the first idle time that is long
-    enough; else it runs after all that its device has. ``pinned`` [N] gives the device of an op, -1 to choose.
-    Devices that are full with weights are left out, and so are pins, while there is another.
-    Near O((N + E) D log N); insertion also passes over the gaps behind an op's inputs that are too short.
+    An op goes to the device where it ends first. Devices whose memory is full of weights are excluded, and so are pins
+    to them, while there is another. Takes about O((N + E) D log N); insertion also passes over gaps that are too short.
+
+    Args:
+        insertion: Use the first gap that is long enough, instead of starting after all ops of the device.
+        by_start: Take the device where the op starts first, then ends first.
+        pinned: Device of each op, -1 to choose, [N].
+        device_order: Order of devices for remaining ties, by default by index, [D].
     """
     n, d = tables.time_s.shape
     s = ListState.of(tables)
@@ -170,7 +173,7 @@ def _run(
 
 @inlined
 def first_ready(s: ListState, urgency: FloatArray) -> int:
-    """Put the ops without inputs into the heap; how many there are."""
+    """Put the ops without inputs into the heap and return their number."""
     count: int = ZERO
     for v in range(len(s.device)):
         if s.waiting[v] == 0:
@@ -181,7 +184,7 @@ def first_ready(s: ListState, urgency: FloatArray) -> int:
 
 @inlined
 def release(t: Tables, s: ListState, urgency: FloatArray, v: int, count: int) -> int:
-    """v is placed: put the ops that waited for it alone into the heap of ``count`` ops; how many are there then."""
+    """Put the ops that waited only for v into the heap of ``count`` ops; return the new count."""
     for k in range(t.out_first[v], t.out_first[v + 1]):
         u = t.out_op[k]
         s.waiting[u] -= 1
@@ -203,7 +206,7 @@ def _place(
     by_start: bool,
     limited: bool,
 ) -> bool:
-    """Put v on its best device; False where none may take it."""
+    """Place v on its best device; return False if no device may take it."""
     best, best_start_s, best_end_s, slot = -1, np.inf, np.inf, -1
     for i in range(len(device_order)):
         d = device_order[i]
@@ -230,14 +233,14 @@ def _place(
 
 @inlined
 def has_room(t: Tables, s: ListState, v: int, d: int) -> bool:
-    """Whether device d can hold the weights of v beside those it has."""
+    """Return whether device d can hold the weights of v in addition to those it has."""
     fits: bool = s.held_bytes[d] + t.weight_bytes[v] <= s.limit_bytes[d]
     return fits
 
 
 @inlined
 def assign(t: Tables, s: ListState, v: int, d: int, start_s: float) -> None:
-    """Note that v starts on device d at ``start_s``."""
+    """Record that v starts on device d at ``start_s``."""
     s.device[v] = d
     s.start_s[v] = start_s
     s.end_s[v] = start_s + t.time_s[v, d]
@@ -246,22 +249,22 @@ def assign(t: Tables, s: ListState, v: int, d: int, start_s: float) -> None:
 
 
 class Outlook(NamedTuple):
-    """What a learned scheduler looks at before it places an op, beside the ``ListState`` of every list scheduler.
+    """What a learned scheduler sees before it places an op, in addition to ``ListState``.
 
-    There, ``held_bytes`` are weights, and results that ops wait for which are not placed yet.
+    For these schedulers ``held_bytes`` counts weights and the results that unplaced ops still need.
     """
 
     candidate: IntArray  # [N] ops whose inputs are placed
-    readers: IntArray  # [N] consumers that are not placed yet, edge by edge
-    ready_s: FloatArray  # [N, D] when the inputs of a candidate are there
-    work_s: FloatArray  # [D] of the ops on a device
-    sent_s: FloatArray  # [D] of transfers to a device, for the op at hand
-    input_share: FloatArray  # [D] of the op at hand
-    memory: FloatArray  # [D] share that is taken with the op at hand
+    readers: IntArray  # [N] edges to consumers that are not placed yet
+    ready_s: FloatArray  # [N, D] when the inputs of a candidate have arrived; of other ops, the inputs sent so far
+    work_s: FloatArray  # [D] time of the ops on a device
+    sent_s: FloatArray  # [D] time of transfers to a device for the present op
+    input_share: FloatArray  # [D] share of the present op's input on a device
+    memory: FloatArray  # [D] share of memory taken, including the present op
 
     @staticmethod
     def of(tables: Tables) -> Outlook:
-        """Room for one schedule."""
+        """Return the state before the first op."""
         n, d = tables.time_s.shape
         of_devices = (np.zeros(d) for _ in range(4))
         return Outlook(np.zeros(n, np.int64), np.diff(tables.out_first), np.zeros((n, d)), *of_devices)
@@ -269,7 +272,7 @@ class Outlook(NamedTuple):
 
 @inlined
 def first_candidates(s: ListState, w: Outlook) -> int:
-    """Put the ops without inputs among the candidates; how many there are."""
+    """Make the ops without inputs candidates and return their number."""
     count = 0
     for v in range(len(s.device)):
         if s.waiting[v] == 0:
@@ -280,7 +283,7 @@ def first_candidates(s: ListState, w: Outlook) -> int:
 
 @inlined
 def offer(t: Tables, s: ListState, w: Outlook, v: int, count: int) -> int:
-    """v is placed: add the ops that waited for it alone to the ``count`` candidates; how many there are then."""
+    """Add the ops that waited only for v to the ``count`` candidates; return the new count."""
     for k in range(t.out_first[v], t.out_first[v + 1]):
         u = t.out_op[k]
         s.waiting[u] -= 1
@@ -294,7 +297,7 @@ def offer(t: Tables, s: ListState, w: Outlook, v: int, count: int) -> int:
 
 @inlined
 def look(t: Tables, s: ListState, w: Outlook, v: int) -> None:
-    """Gather what devices hold of v's inputs and of their memory."""
+    """Compute for each device its share of v's input, the transfers to it, and its memory with v."""
     received = 0.0
     w.input_share[:] = w.sent_s[:] = 0.0
     for k in range(t.in_first[v], t.in_first[v + 1]):
@@ -310,8 +313,60 @@ def look(t: Tables, s: ListState, w: Outlook, v: int) -> None:
 
 
 @inlined
+def send(t: Tables, s: ListState, w: Outlook, v: int, home: int) -> None:
+    """Note when each consumer of the placed op ``v`` has its result on every device."""
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        for d in range(len(s.free_s)):
+            sent_s = t.latency_s[home, d] + t.out_bytes[k] / t.bandwidth_bytes_per_s[home, d]
+            w.ready_s[u, d] = max(w.ready_s[u, d], s.end_s[v] + sent_s)
+
+
+@inlined
+def way_by_consumers(t: Tables, tail_s: FloatArray, s: ListState, w: Outlook, v: int, d: int, end_s: float) -> float:
+    """Return the estimated end of the schedule if v ends on d at ``end_s``, with each consumer on its best device.
+
+    Other inputs of the consumers count if they are placed already; ``tail_s`` [N, D] are least seconds behind an op.
+    """
+    longest_s = end_s
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        least_s = np.inf
+        for other in range(len(s.free_s)):
+            sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+            start_s = max(max(w.ready_s[u, other], end_s + sent_s), s.free_s[other])
+            least_s = min(least_s, start_s + t.time_s[u, other] + tail_s[u, other])
+        longest_s = max(longest_s, least_s)
+    return longest_s
+
+
+def tails_of(tables: Tables) -> FloatArray:
+    """Return the least seconds [N, D] that follow an op on a device, transfers included."""
+    tail_s = np.zeros(tables.time_s.shape)
+    run(_fill_tails, 0.05 * tail_s.shape[1] ** 2 * len(tables.in_op), tables, tail_s)
+    return tail_s
+
+
+@bare
+def _fill_tails(t: Tables, tail_s: FloatArray) -> None:
+    """Fill ``tail_s`` [N, D] with PEFT's optimistic cost table (Arabnejad and Barbosa 2014, eq. 1), in O(E D^2)."""
+    for i in range(len(t.order) - 1, -1, -1):
+        v = t.order[i]
+        for d in range(tail_s.shape[1]):
+            longest_s = 0.0
+            for k in range(t.out_first[v], t.out_first[v + 1]):
+                u = t.out_op[k]
+                least_s = np.inf
+                for other in range(tail_s.shape[1]):
+                    sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+                    least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])
+                longest_s = max(longest_s, least_s)
+            tail_s[v, d] = longest_s
+
+
+@inlined
 def permit(t: Tables, w: Outlook, v: int, most_memory: float, able: BoolArray) -> None:
-    """Mark the devices that support v and have room for it; where none has, the one that v would overfill least."""
+    """Mark the devices that support v and have room for it; if none has, the one that v would overfill least."""
     roomiest = -1
     for d in range(len(able)):
         able[d] = t.time_s[v, d] < np.inf and w.memory[d] <= most_memory
@@ -323,7 +378,7 @@ def permit(t: Tables, w: Outlook, v: int, most_memory: float, able: BoolArray) -
 
 @inlined
 def assign_and_free(t: Tables, s: ListState, w: Outlook, v: int, d: int, start_s: float) -> None:
-    """v starts on device d at ``start_s``; results that no op waits for any more leave room."""
+    """Record that v starts on device d at ``start_s``, and free results that no unplaced op reads."""
     assign(t, s, v, d, start_s)
     w.work_s[d] += t.time_s[v, d]
     if w.readers[v] > 0:

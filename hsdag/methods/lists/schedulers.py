@@ -1,4 +1,4 @@
-"""List schedulers: HEFT, CPOP, greedy, critical path, ENUMERATIVEOPTIMIZER. Legend: N ops, D devices."""
+"""List schedulers HEFT, CPOP, greedy, critical path and ENUMERATIVEOPTIMIZER. Legend: N ops, D devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hsdag.scoring.memory import over_memory
 class HeftPlacer(SchedulePlacer):
     """Topcuoglu et al. 2002, section 4.1: ops by upward rank, each in the idle time where it ends first.
 
-    Idle time between ops counts when its length is positive. For throughput, ops in the same order balance the loads.
+    Only idle time of positive length between ops counts. For throughput, ops in the same order balance the loads.
     """
 
     name = "heft"
@@ -37,9 +37,9 @@ class HeftPlacer(SchedulePlacer):
 class CpopPlacer(SchedulePlacer):
     """Topcuoglu et al. 2002, section 4.2: ready ops by upward plus downward rank, a critical path on one device.
 
-    That device takes the least time for the path among those that support all of it; where there is none, the path
-    is treated like other ops, which go into the idle time where they end first. For throughput, ops in the same order
-    balance the loads, without a path.
+    Of the devices that support the whole path, the one with the least time takes it; if there is none, its ops are
+    treated like others, which go to the idle time where they end first. For throughput, ops in the same order balance
+    the loads, without a path.
     """
 
     name = "cpop"
@@ -59,7 +59,7 @@ class CpopPlacer(SchedulePlacer):
 
 
 def critical_path(levels: Levels, is_entry: BoolArray) -> IntArray:
-    """The ops of a longest path at mean costs, in order, from one of the ops without inputs; ties by op index."""
+    """Return the ops of a longest path at mean costs, in order, from an op without inputs; ties by op index."""
     path = [int(np.argmax(np.where(is_entry, levels.upward_s, -1.0)))]
     while levels.heaviest[path[-1]] >= 0:
         path.append(int(levels.heaviest[path[-1]]))
@@ -67,10 +67,10 @@ def critical_path(levels: Levels, is_entry: BoolArray) -> IntArray:
 
 
 class GreedyPlacer(SchedulePlacer):
-    """DiviML's Greedy (section V-A); for throughput the load of the busiest resource stays smallest.
+    """DiviML's Greedy (section V-A); for throughput the load of the busiest resource is kept smallest.
 
-    The latency so far is the larger of what it was and the op's end, so the device where the op ends first keeps it
-    smallest; where several do, that is the choice too.
+    The latency so far is the maximum of its previous value and the op's end, so the device where the op ends first
+    keeps it smallest; that device is taken even if others keep it as small.
     """
 
     name = "greedy"
@@ -83,10 +83,10 @@ class GreedyPlacer(SchedulePlacer):
 
 @dataclass(frozen=True)
 class CriticalPathOptions:
-    """Raises OptionError for a value out of range."""
+    """Hyper-parameters of method critical-path. Raises OptionError for a value out of range."""
 
     num_runs: int = 50
-    """Assignments, of which the best is reported (DOPPLER, section 6)."""
+    """Number of schedules, of which the best is reported (DOPPLER, section 6)."""
     spread: float = 0.05
     """Levels of all runs but the first are multiplied by a random factor between 1 - spread and 1 + spread."""
 
@@ -98,11 +98,11 @@ class CriticalPathOptions:
 class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
     """CRITICAL PATH (Kwok & Ahmad 1999), DOPPLER's baseline and teacher.
 
-    Select: of the ready ops the one with the largest b-level, the longest way to the end with its own time and
-    communication (the literature's name; DOPPLER calls it the t-level). Place: on the device where it can start
-    first, then ends first, behind all that the device has. DOPPLER does not say how its runs differ; here equal
-    levels and devices are taken at random, and levels within ``spread`` of each other may change places. The first
-    run has no randomness. For throughput, the device that is least loaded without the op replaces the earliest
+    Select the ready op with the largest b-level: the longest way to the end, including its own time and communication
+    (the name in the literature; DOPPLER calls it the t-level). Place it on the device where it can start first, then
+    ends first, after all ops of the device. DOPPLER does not say how its runs differ; here ties between levels and
+    devices are broken at random, and levels within ``spread`` of each other may change places. The first run is
+    deterministic. For throughput, the device that is least loaded without the op replaces the one with the earliest
     start.
     """
 
@@ -110,7 +110,7 @@ class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
     options_type = CriticalPathOptions
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
-        """``num_runs`` plans; the same seed gives the same ones."""
+        """Yield ``num_runs`` plans; the same seed gives the same plans."""
         costs = problem.known_costs
         spread = self.options.spread
         tables = tables_of(costs)
@@ -129,10 +129,10 @@ class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
 class EnumerativePlacer(ListPlacer[NoOptions]):
     """ENUMERATIVEOPTIMIZER (DOPPLER, appendix B, Algorithm 4), for both latency and throughput.
 
-    Meta-ops in topological order, first their shards, then their reductions. A permutation of the devices over the
-    shards costs the time to bring in their inputs; an assignment problem gives the cheapest without trying them all. No
-    device gets two shards; where there are more shards than devices, they are dealt in rounds by op index. Ops without
-    a meta-op stand for themselves.
+    Takes meta-ops in topological order, of each first the shards, then the reductions. Assigning shards to devices
+    costs the time to bring in their inputs; the assignment problem is solved instead of trying all permutations. No
+    device gets two shards; if there are more shards than devices, they are assigned in rounds by op index. An op
+    without a meta-op is one of its own.
     """
 
     num_tried = float("inf")
@@ -141,12 +141,12 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
 
     @classmethod
     def check(cls, problem: Problem) -> None:
-        """Raise OptionError when no op has a meta-op, or meta-ops depend on each other, too."""
+        """Raise OptionError, also if no op has a meta-op, or meta-ops depend on each other in a cycle."""
         super().check(problem)
         shard_groups(problem.known_costs)
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
-        """One placement."""
+        """Yield one plan."""
         costs = problem.known_costs
         tables = tables_of(costs)
         device = np.full(costs.num_ops, -1, dtype=np.int64)
@@ -160,7 +160,10 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
 
 
 def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
-    """The ops of each meta-op's shards, then of its reductions, meta-ops in topological order, ops by index."""
+    """Return the ops of each meta-op's shards, then of its reductions; meta-ops in topological order, ops by index.
+
+    Raises OptionError if no op has a meta-op, or meta-ops depend on each other in a cycle.
+    """
     names = problem.labels.meta_ops
     if not any(names):
         raise OptionError(
@@ -186,9 +189,9 @@ def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
 def _input_costs_s(
     tables: Tables, problem: ScheduleProblem, ops: IntArray, device: IntArray, held: FloatArray
 ) -> FloatArray:
-    """[len(ops), D] seconds to bring the inputs of each op to each device, infinite for one that may not take it.
+    """Return the seconds to bring the inputs of ops to devices, [len(ops), D]; infinite if a device cannot take an op.
 
-    One after another; inputs from the same group are not placed yet and left out.
+    Transfers are counted one after another; inputs from the same group are not placed yet and therefore left out.
     """
     cost_s = np.zeros((len(ops), problem.num_devices))
     for i, v in enumerate(ops.tolist()):
@@ -203,7 +206,7 @@ def _input_costs_s(
 
 
 def _best_assignment(cost_s: FloatArray) -> IntArray:
-    """The devices of ops, all different, at the least cost; where that is not possible, each op on its best device."""
+    """Return different devices for all ops at the least cost; if impossible, each op's cheapest device."""
     try:
         return np.asarray(linear_sum_assignment(cost_s)[1], dtype=np.int64)
     except ValueError:  # every choice has an infinite cost

@@ -252,7 +252,7 @@ def penalty(g: Scheduled, c: Chain, peaks: MemoryPeaks) -> float:
 def surely_fits(g: Scheduled, peaks: MemoryPeaks) -> bool:
     """Whether all that a device ever holds fits into its memory at once."""
     m = g.machine
-    held = peaks.held_bytes
+    held = peaks.resident_bytes
     held[:] = 0.0
     for v in range(len(m.order)):
         home = m.ops[v].device

@@ -19,6 +19,7 @@ from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.portfolio.turns import SideBySide, Turn, note_turn
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import find_blocks
+from hsdag.methods.repeated.coarse import coarse_of
 from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
@@ -143,6 +144,8 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("cpsat", 0.2)
         if find_blocks(costs) is not None:
             yield Turn("repeated", 0.9 if is_deep else 0.15)
+        if size > MOST_CHOICES_TO_PROVE and has_schedule(problem) and coarse_of(costs) is not None:
+            yield Turn("coarse", 0.3)
         if not is_large:
             yield Turn("sa", 0.15)
         if size <= MOST_CHOICES_TO_PROVE:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
 from hsdag.ir.graph.paths import longest_before
-from hsdag.methods.exact.formulation import led_by
+from hsdag.methods.exact.formulation import with_inputs
 from hsdag.methods.exact.stages import cuts_of
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
@@ -223,7 +223,7 @@ def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> Schedu
     Of the memories it has what the weights of all other ops leave, were they in equal shares on all devices.
     """
     chosen = np.append(inputs, ops)
-    part = led_by(problem, inputs, ops)
+    part = with_inputs(problem, inputs, ops)
     kept = replace(
         part.labels,
         types=tuple(problem.labels.types[v] for v in chosen),

@@ -19,8 +19,8 @@ from hsdag.methods.exact.formulation import induced
 from hsdag.methods.exact.stages import Stages, cuts_of
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.local.windows import has_schedule
-from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
+from hsdag.methods.repeated.apart import PARTS, considered, searched_apart
 from hsdag.methods.repeated.blocks import Blocks, between_cuts, find_blocks, inputs_of, part_of
 from hsdag.methods.repeated.tiling import Layer, Library
 from hsdag.methods.tied import Expanded, tied
@@ -30,11 +30,8 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import Simulation
-from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 
-WITHOUT = {"without": "repeated,cpsat"}
-"""What searches a block or its positions: ``auto`` without what would look for blocks again."""
 BLOCKS, APART = 0.5, 0.95
 """Shares of the time that blocks are searched for by themselves; and where nothing overlaps with them."""
 
@@ -70,7 +67,7 @@ class RepeatedPlacer(Placer[NoOptions]):
         if not is_small:
             parts = between_cuts(costs, blocks)
             found = _searched_blocks(incumbent, parts, BLOCKS if parts is blocks else APART)
-            _consider(incumbent, *Layer(costs, parts).lay(_best_together(incumbent, parts, found)))
+            considered(incumbent, *Layer(costs, parts).lay(_best_together(incumbent, parts, found)))
         if incumbent.best is not None:
             limits = replace(incumbent.limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
             make_placer("windows").search(problem, incumbent, limits)
@@ -81,11 +78,6 @@ class RepeatedPlacer(Placer[NoOptions]):
             return  # where nothing repeats, nothing is called
         for each in ("sa", "rules", "beam") if has_schedule(problem) else ("sa", "mincut"):
             make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
-
-
-def _consider(incumbent: Incumbent, placement: IntArray, order: IntArray) -> None:
-    if not np.isfinite(incumbent.consider(placement, order)):
-        incumbent.consider(repaired(incumbent.costs, placement, incumbent.problem.semantics), order)
 
 
 OF_STAGES, FIRST, GROWTH = 0.8, 0.05, 3.0
@@ -103,7 +95,7 @@ def _is_optimal_in_a_row(incumbent: Incumbent, stages: Stages) -> bool:
         share = FIRST * GROWTH ** (tries - 1)
         seconds = share * max(OF_STAGES * incumbent.limits.seconds - incumbent.elapsed_s, 0.0)
         given = min(seconds, GROWTH**tries), share * incumbent.evaluations_left
-        runs, bound_s = _searched_apart(incumbent, one, "cpsat", *given, least_s=least_s)
+        runs, bound_s = searched_apart(incumbent, one, "cpsat", *given, least_s=least_s)
         return next(runs, None), max(bound_s, least_s)
 
     is_left = True
@@ -112,16 +104,15 @@ def _is_optimal_in_a_row(incumbent: Incumbent, stages: Stages) -> bool:
             incumbent.report(bound=stages.bound)
         is_left = stages.are_small and not incumbent.is_over(OF_STAGES) and stages.improve(search)
         if is_left and (plan := stages.lay()) is not None:
-            _consider(incumbent, *plan)
+            considered(incumbent, *plan)
     bound = incumbent.lower_bound
     return bound is not None and incumbent.best_score <= bound.value * (1 + TOLERANCE)
 
 
 WEIGHT, OFTEN, LEAST_S = 1.5, 0.5, 0.1
 """The powers of a block's size and of how often it comes that its share of the time goes by; what it gets at least."""
-CANDIDATES, MOST_TRIED, TRYING = 200, 12, 0.15
-"""Plans of a block that are tried in a row, on how many blocks, and for what share of the time that is left: a device
-that never waits takes what is ready, so that what is best alone may be far from that in a row."""
+MOST_TRIED, TRYING = 12, 0.15
+"""Blocks on which plans of one are tried in a row, and for what share of the time that is left: a device that never waits takes what is ready, so that what is best alone may be far from that in a row."""
 
 
 def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list[list[Library]]:
@@ -137,36 +128,11 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
         inputs = inputs_of(costs, units)
         block = problem_of(part_of(costs, inputs, units), problem.objective, problem.semantics)
         found.append([])
-        for run in _searched_apart(incumbent, block, "auto", left_s, part * evaluations)[0]:
+        for run in searched_apart(incumbent, block, "auto", left_s, part * evaluations)[0]:
             library = Library.empty(blocks, problem.num_devices)
             library.learn(blocks, units, run.device[len(inputs) :], run.priority[len(inputs) :])
             found[-1].append(library)
     return found
-
-
-def _searched_apart(
-    incumbent: Incumbent, part: Problem, method: str, seconds: float, evaluations: float, least_s: float = 0.0
-) -> tuple[Iterator[Simulation], float]:
-    """Runs of the best plans that a method finds for a part of the graph, the best one first, and its bound.
-
-    Each plan that is simulated counts as much as the part's share of all units. None is below ``least_s``.
-    """
-    share = part.num_units / incumbent.problem.num_units
-    evaluator = ScheduleEvaluator.of(part)
-
-    def is_over() -> bool:
-        incumbent.check()
-        return any(event.score.value <= least_s * (1 + TOLERANCE) for event in recorder.best())
-
-    recorder = RecordingEvaluator(evaluator, Budget(evaluations=evaluations / share), should_stop=is_over)
-    limits = replace(incumbent.limits, seconds=seconds, known=(), is_again=False, pool=None)
-    try:
-        placer = make_placer(method, changes=WITHOUT if method == "auto" else {}, is_cheap=True)
-        bound = placer.search(part, recorder, limits).lower_bound
-    finally:
-        incumbent.report(count=int(recorder.num_evaluations * share))
-    runs = (evaluator.run(event.plan) for event in recorder.best(CANDIDATES))
-    return runs, 0.0 if bound is None else bound.value
 
 
 def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
@@ -203,4 +169,4 @@ def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
         units = CoarseGraph(incumbent.problem.units.fine, partition, problem.units.graph)
         problem = replace(problem, units=units, ops=incumbent.problem.ops)
     limits = Limits(incumbent.left_s, incumbent.limits.num_workers, incumbent.limits.seed)
-    make_placer("auto", changes=WITHOUT, is_cheap=True).search(problem, Expanded(incumbent, of_unit), limits)
+    make_placer("auto", changes=PARTS, is_cheap=True).search(problem, Expanded(incumbent, of_unit), limits)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.methods.exact.formulation import twins_of
+from hsdag.methods.exact.formulation import identical_devices
 from hsdag.methods.local.values import Lists, schedule
 from hsdag.methods.local.windows import Timeline, WindowCutter, starts_of
 from hsdag.methods.repeated.blocks import Blocks
@@ -62,7 +62,7 @@ class Layer:
     def __init__(self, costs: ScheduleProblem, blocks: Blocks) -> None:
         self._costs = costs
         self._blocks = blocks
-        self._cutter, self._twins = WindowCutter(costs), twins_of(costs)
+        self._cutter, self._twins = WindowCutter(costs), identical_devices(costs)
         by_block = np.lexsort((inverse_of(costs.topological_order), blocks.block))
         firsts = np.searchsorted(blocks.block[by_block], np.arange(blocks.num_blocks + 1))
         self._units = [by_block[a:b] for a, b in itertools.pairwise(firsts.tolist())]

@@ -109,6 +109,7 @@ def test_a_mistake_is_one_line(complains: Complains, files: dict[str, Path], lin
     "line",
     [
         "export PLACEMENT --model MODEL --format csv -o MODEL",
+        "export PLACEMENT --model MODEL --format ort -o BESIDE.onnx",
         "place MODEL -o MODEL",
         "place MODEL --devices CPU -i FOLDER/text.bin -o FOLDER/text.bin",
         "bench MODEL --device CPU --trace STEM.bin",
@@ -118,8 +119,10 @@ def test_a_mistake_is_one_line(complains: Complains, files: dict[str, Path], lin
 def test_what_a_command_reads_is_never_overwritten(
     complains: Complains, tiny_resnet: Path, files: dict[str, Path], line: str
 ) -> None:
-    before = [path.read_bytes() for path in sorted(tiny_resnet.parent.iterdir()) if path.is_file()]
-    for name, path in {**files, "STEM": tiny_resnet.with_suffix("")}.items():
+    read = [files["PLACEMENT"], *(path for path in sorted(tiny_resnet.parent.iterdir()) if path.is_file())]
+    before = [path.read_bytes() for path in read]
+    stems = {"STEM": tiny_resnet.with_suffix(""), "BESIDE": files["PLACEMENT"].with_suffix("")}
+    for name, path in {**files, **stems}.items():
         line = line.replace(name, str(path))
     assert "is read by this command" in complains(*line.split())
-    assert [path.read_bytes() for path in sorted(tiny_resnet.parent.iterdir()) if path.is_file()] == before
+    assert [path.read_bytes() for path in read] == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +27,7 @@ from hsdag.placing.place import _other_executor, ignored, proposed_candidates, s
 from hsdag.placing.result import Tally, Verdict
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
+from hsdag.placing.wanted import Wanted
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.messages import Call, Candidate, ask
@@ -93,8 +95,8 @@ WHY = {"B": "its outputs differ by 0.3"}
         ),
         (
             ("CPU", "CPU", EQUAL, {}, {"nearest": ("shards 1", Ratio(1.2, 0.84, 1.85))}),
-            "Not decided: shards 1 and CPU could not be told apart (0.84 to 1.85 times as fast, 95% interval; about "
-            "--budget 282s would tell).",
+            "Not decided: shards 1 and CPU could not be told apart (0.84 to 1.85 times as fast, 95% interval; more "
+            "rounds would tell).",
         ),
         (
             ("placement 1", "B", BEATEN, {}, {"disallowed": WHY}),
@@ -118,8 +120,7 @@ WHY = {"B": "its outputs differ by 0.3"}
         (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran."),
         (
             ("CPU", "CPU", EQUAL, {}, {"turned_down": too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)})}),
-            "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed: raise "
-            "--budget.",
+            "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed.",
         ),
         (
             ("placement 1", "CPU", Ratio(2.12, 1.21, 3.7), {}, {"busy": 0.85}),
@@ -157,12 +158,12 @@ def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_b
 
 def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:
     ratios = {"placement 1": Ratio(1.38, 1.29, 1.48, 4), "placement 2": Ratio(0.9, 0.8, 1.0, 4)}
-    why = "in 4 rounds only, too few to say so where 6 are needed: raise --budget"
+    why = "in 4 rounds only, too few to say so where 6 are needed"
     assert too_few_rounds(ratios) == {"placement 1": why}
     assert not too_few_rounds({"placement 1": Ratio(1.38, 1.29, 1.48, 6)})
 
 
-SHORT = "only 12 s are left, and each placement takes 6 s; --budget 68s would measure 10"
+SHORT = "only 12 s are left, and each placement takes 6 s"
 ONE, TWO = Plan(np.zeros(3, dtype=np.int64)), Plan(np.array([0, 1, 1]))
 
 
@@ -231,10 +232,12 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
     options = PlaceOptions(budget_s=40.0, reward=reward)
     profile = SimpleNamespace(times=[SimpleNamespace(compile_s=s, time_s=np.array([0.25, s])) for s in (9.0, 1.0)])
     search = SimpleNamespace(problem=SimpleNamespace(num_devices=2), profile=profile, options=options, left_s=left_s)
-    search.watcher = Watcher(on_note=notes.append)
+    search.watcher, search.wanted = Watcher(on_note=notes.append), Wanted(40.0)
+    search._lacks = partial(Search._lacks, cast(Search, search))
     assert Search._is_short(cast(Search, search)) is is_short
-    end = " budget 182s would measure 10; nothing is measured before the comparison"
+    end = "s are left, and each placement takes 20 s; nothing is measured before the comparison"
     assert [note.endswith(end) for note in notes] == [True] * is_short
+    assert search.wanted.words == "With --budget 190s there is time to measure 10 placements." * is_short
 
 
 def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:

@@ -275,6 +275,7 @@ def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path:
 
     unknown: dict[str, object] = {
         "finalists": {},
+        "kinds": {},
         "placement_file": None,
         "bound": "",
         "others": 0.0,

@@ -182,7 +182,7 @@ def test_devices_as_they_were_given_are_rivals_under_names_that_openvino_can_loa
     found = {"GPU.1": Tuned(gpu, replace(gpu, properties={"GPU_QUEUE_THROTTLE": "LOW"}), beside=beside)}
     devices = tuned_devices(DeviceSet((CPU, gpu), ()), found)
     assert beside.openvino_name == "GPU1_default.1"
-    assert (devices.rivals, devices.defaults, devices.wholes) == ((beside,), {"GPU1_default": "GPU.1"}, ())
+    assert (devices.rivals, devices.defaults, devices.whole_devices) == ((beside,), {"GPU1_default": "GPU.1"}, ())
     assert devices.answering("GPU1_default") == [CPU, gpu]
     assert devices.answering("placement 1") == [CPU, found["GPU.1"].spec]
 
@@ -216,5 +216,5 @@ def test_one_device_on_which_nothing_is_gained_says_what_was_tried() -> None:
         "CPU is not faster with any of 2 other settings that were tried; to gain more, name"
     )
     doubtful = none.model_copy(update={"is_decided": False})
-    assert "is not decided: repeat it with a larger --budget" in one_device_sentence(doubtful, "CPU", "")
+    assert "is not decided: repeat it with more time" in one_device_sentence(doubtful, "CPU", "")
     assert "no settings of it were tried" in one_device_sentence(None, "CPU", "")

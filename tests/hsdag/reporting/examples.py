@@ -65,6 +65,8 @@ PLACEMENT = Placement(
 )
 RESULT = PlaceResult.model_construct(
     sentence=f"The placement is 33.3% faster than {FAST}.",
+    objective="latency",
+    unit="s",
     placement=PLACEMENT,
     rows=(row(f"placement {EVIL}", 0.0075, is_answer=True), row(FAST, 0.010), row(SLOW, 0.015)),
     failures={f"CPU{EVIL}": f"it failed: {EVIL}"},

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from hsdag.reporting.explanation import BoundSaid, Difference, Explanation, Gain, Limit, Prediction, Rival, Shared
+from hsdag.reporting.explanation import Difference, Explanation, Gain, Limit, Prediction, ReportedBound, Rival, Shared
 
 FOUND = Explanation(
     model="m",
@@ -17,7 +17,7 @@ FOUND = Explanation(
     gains=(Gain("conv", "Convolution", ("conv", "relu"), "A", "B", 0.012, 0.003),),
     limits=(Limit("A", "work", 0.006, 0.6), Limit("", "transfers", 0.002, 0.2), Limit("", "launches", 1e-5, 0.001)),
     next_best=Rival("placement 2", True, 1.25, (1.2, 1.3), 0.0125, (Difference("conv", "Convolution", "A", "B"),), 2),
-    bound=BoundSaid(0.0081, "the minimum cut", 0.1),
+    bound=ReportedBound(0.0081, "the minimum cut", 0.1),
 )
 
 

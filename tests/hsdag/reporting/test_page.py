@@ -14,6 +14,7 @@ from hsdag.placing.answer import NO_MEMORY
 from hsdag.reporting.figures import timeline_figures
 from hsdag.reporting.graph import PlacedGraph
 from hsdag.reporting.page import MOST, facts_of, in_order, layers_by_name, layers_html, sections_of
+from hsdag.reporting.report import next_steps_of
 from tests.hsdag.reporting.examples import (
     BEGUN,
     EVENTS,
@@ -39,6 +40,14 @@ def test_the_page_names_no_other_file_and_names_with_markup_are_escaped_everywhe
     assert "default-src 'none'" in html
     assert "<img" not in own
     assert own.count("</script>") == 1
+
+
+def test_every_command_has_a_button_that_copies_it(html: str) -> None:
+    steps = [each.code for each in next_steps_of(RUN) if each.code]
+    beside = re.findall(r"<pre>([^<]*)</pre><button type=\"button\" class=\"[^\"]*copy\">Copy</button>", html)
+    assert [unescape(each) for each in beside] == steps
+    assert steps
+    assert "navigator.clipboard.writeText(code.textContent)" in html
 
 
 def test_the_facts_are_the_speed_up_over_the_best_device_and_counts_by_how_placements_ended() -> None:

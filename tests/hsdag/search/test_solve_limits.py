@@ -17,7 +17,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.recording import Budget
-from hsdag.search.driver import Driver, Member, Watcher, budget_shortage, members_table
+from hsdag.search.driver import Driver, Member, Watcher, members_table, shortage
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
@@ -144,8 +144,6 @@ def test_a_method_is_listed_with_the_seconds_of_all_its_turns_its_last_gain_and_
 
 
 def test_a_budget_is_short_where_fewer_than_ten_placements_can_be_measured_and_a_sufficient_one_is_named() -> None:
-    assert budget_shortage(20.0, 1.2, 12.0) is None
-    assert budget_shortage(20.0, 6.0, 12.0) == (
-        "only 12 s are left, and each placement takes 6 s; --budget 68s would measure 10"
-    )
-    assert "only 0 s are left" in str(budget_shortage(20.0, 6.0, -1.0))
+    assert shortage(1.2, 12.0) is None
+    assert shortage(6.0, 12.0) == ("only 12 s are left, and each placement takes 6 s", 48.0)
+    assert "only 0 s are left" in str(shortage(6.0, -1.0))

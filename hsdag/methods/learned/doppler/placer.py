@@ -22,7 +22,7 @@ from hsdag.methods.learned.networks import inputs_of
 from hsdag.methods.learned.order import log_p_in_turn
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, LikelihoodPolicy, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
-from hsdag.methods.lists.schedule import list_schedule
+from hsdag.methods.lists.schedule import list_schedule, tails_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -47,6 +47,7 @@ class DualPolicy(LikelihoodPolicy):
         self.network = network
         self._options = options
         self._inputs = inputs_of(costs, is_wide=options.wide_features)
+        self._tail_s = tails_of(self._inputs.tables)
         self._learns = options.learns_order, options.learns_devices
 
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
@@ -117,7 +118,7 @@ class DualPolicy(LikelihoodPolicy):
             scores = scores._replace(direct=0 * scores.direct + EARLIEST[: scores.direct.shape[1]], **alike)
         order, device = ((exploring.heat, exploring.share) if learns else (GREEDY, 0.0) for learns in self._learns)
         rules = Rules((order[0], device[0]), (order[1], device[1]), self._options.mean_of_embeddings)
-        found = decode(self._inputs.tables, scores, rules, random, forced)
+        found = decode(self._inputs.tables, self._tail_s, scores, rules, random, forced)
         rollouts = []
         for b, (order, home) in enumerate(zip(found.order, found.home, strict=True)):
             rank = inverse_of(order)

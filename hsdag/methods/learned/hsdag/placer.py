@@ -32,6 +32,7 @@ from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situation, View
 from hsdag.methods.learned.networks import assumed_costs, cost_features, edges_of, finite_times, standardise
 from hsdag.methods.learned.policy import GREEDY, Aim, Exploring, Policy, Rollout, clipped
+from hsdag.methods.lists.schedule import tails_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -74,6 +75,7 @@ class GroupPolicy(Policy):
         self._config = config
         self._costs = costs
         self._tables = tables_of(costs)
+        self._tail_s = tails_of(self._tables)
         level_s = levels_of(self._tables).upward_s
         self._urgency = torch.tensor(URGENCY * level_s / (level_s.max() or 1.0), dtype=torch.float32)
         self._groups = functools.lru_cache(maxsize=4)(Groups.of)  # what is drawn is evaluated, in every epoch
@@ -183,7 +185,7 @@ class GroupPolicy(Policy):
         rules = Rules((heat if learns_order else GREEDY, heat), (share * learns_order, share))
         random = torch.rand((*labels.shape, 2), generator=generator, dtype=torch.float64).numpy()
         shared = Sharing(given.row, labels - labels.min(axis=1, keepdims=True))
-        found = decode(self._tables, self._arrays(given.scores), rules, random, forced, shared)
+        found = decode(self._tables, self._tail_s, self._arrays(given.scores), rules, random, forced, shared)
         edges = given.edges if len(given.edges) else torch.zeros(len(parses), 0)
         rollouts = []
         for i, parse in enumerate(parses):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.graph.colocation import colocate, held_bytes, kept_compressed, known_ops, widened
+from hsdag.ir.graph.colocation import colocate, kept_compressed, known_ops, resident_weight_bytes, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.graph.state import read_by_repeated, repeated_ops
@@ -105,7 +105,7 @@ def test_a_device_holds_the_weights_of_its_ops_and_constants_that_they_read_and_
     )
     graph = replace(graph, element_types=("f16", "f32", "f16", "f16", "f16"), weight_bytes=np.array([100, 30, 7, 1, 0]))
     assert widened(graph).weight_bytes.tolist() == [200, 30, 7, 1, 0]
-    held = held_bytes(graph, np.array([1, 1, 0, 1, 0]), np.array([False, True]))
+    held = resident_weight_bytes(graph, np.array([1, 1, 0, 1, 0]), np.array([False, True]))
     assert held.tolist() == [100 + 7, 200 + 30 + 1]
 
 

@@ -14,7 +14,7 @@ from hsdag.methods.exact import base, cpsat, milp
 from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch, warm_start
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
-from hsdag.methods.exact.formulation import Formulation, MemoryRule, twins_of
+from hsdag.methods.exact.formulation import Formulation, MemoryRule, identical_devices
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
@@ -168,11 +168,11 @@ def test_devices_are_equal_where_all_of_their_figures_are() -> None:
     problem = ScheduleProblem.from_arrays(np.ones((2, 4)), [], memory_bytes=[9.0, 9.0, 9.0, 5.0])
     latency_s = np.zeros((4, 4))
     latency_s[2, 3] = latency_s[2, 0] = 1.0
-    assert [kind.tolist() for kind in twins_of(problem)] == [[0, 1, 2]]
-    assert [kind.tolist() for kind in twins_of(replace(problem, link_latency_s=latency_s))] == []
+    assert [kind.tolist() for kind in identical_devices(problem)] == [[0, 1, 2]]
+    assert [kind.tolist() for kind in identical_devices(replace(problem, link_latency_s=latency_s))] == []
     latency_s = latency_s.copy()
     latency_s[2, 1] = 1.0
-    assert [kind.tolist() for kind in twins_of(replace(problem, link_latency_s=latency_s))] == [[0, 1]]
+    assert [kind.tolist() for kind in identical_devices(replace(problem, link_latency_s=latency_s))] == [[0, 1]]
 
 
 def begun(*_: object, **__: object) -> NoReturn:

@@ -148,7 +148,7 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, pre
     scale = length / torch.stack([d.square().sum() for d in drawn]).sum().sqrt()
     direction = [g + scale * d for g, d in zip(gradients, drawn, strict=True)]
     expected = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True)) / float(length)
-    step, values = 3e-3 * PACED.get(part, 1.0), []
+    step, values = 1e-3 * PACED.get(part, 1.0), []
     with torch.no_grad():
         for sign in (1.0, -2.0):  # a step in that direction, then as far back from where it began
             for parameter, each in zip(chosen, direction, strict=True):

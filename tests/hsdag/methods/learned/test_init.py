@@ -99,7 +99,7 @@ def test_an_allocation_that_fails_ends_the_search_with_its_best_and_other_errors
     assert result.plan is not None
 
 
-SEEN = 3 * 13
+SEEN = 3 * 15
 TRAIL = {"intermediate": "true", "sees": "false"}
 
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from hsdag.ir.errors import OptionError
-from hsdag.methods.learned.decoding import END_LATER, SEEN_PACE, START_LATER
+from hsdag.methods.learned.decoding import END_LATER, FEATURES, SEEN_PACE, START_LATER
 from hsdag.methods.learned.placeto import PlacetoConfig
 from hsdag.methods.learned.policy import Exploring
 from hsdag.methods.lists.schedule import list_schedule
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.problem.units import problem_of
 from tests.hsdag.methods.exact.exact_reference import random_problem
@@ -41,6 +42,26 @@ def test_a_policy_that_sees_early_starts_or_ends_alone_is_the_list_schedule(
     expected = list_schedule(tables, levels_of(tables).upward_s, by_start=by_start)
     for rollout in policy.draw(3, Exploring(heat=1e-6), generator(seed)):
         assert np.array_equal(rollout.plan.placement, expected.device)
+
+
+@BY_UNIT
+@pytest.mark.parametrize("seen", ["way to the end by the op's consumers", "share of the consumers' other inputs"])
+def test_a_policy_can_see_where_a_consumer_will_find_its_other_input(method: str, seen: str) -> None:
+    """Ops 0 and 1 feed 2, over a slow link; alone each would take a device of its own."""
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 1.0], [0.9, 0.9], [1.0, 1.0]], [(0, 2), (1, 2)], output_bytes=[5.0, 5.0, 0.0],
+        link_bandwidth_bytes_per_s=1.0,
+    )  # fmt: skip
+    policy = policy_of(problem, method, trained=False)
+    feature = next(i for i, name in enumerate(FEATURES) if name.startswith(seen))
+    weights, homes = policy.network.get_parameter("seeing.seen"), list[set[int]]()
+    for at, weight in ((END_LATER, -SURE), (feature, SURE if seen.startswith("share") else -SURE)):
+        with torch.no_grad():
+            weights.zero_()
+            weights[at] = weight / SEEN_PACE
+        (rollout,) = policy.draw(1, Exploring(heat=1e-6), generator())
+        homes.append(set(rollout.plan.placement[:2].tolist()))
+    assert [len(each) for each in homes] == [2, 1]
 
 
 @BY_UNIT

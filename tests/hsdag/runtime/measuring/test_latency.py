@@ -15,6 +15,7 @@ from hsdag.runtime.measuring.latency import (
     Protocol,
     Ratio,
     Samples,
+    _Rounds,
     compare,
     paired_ratio,
     sound_rounds,
@@ -116,6 +117,15 @@ def test_what_is_below_nine_tenths_of_the_fastest_reference_is_dropped_after_thr
     assert len(comparison.samples["a"].rounds) >= 6
 
 
+@pytest.mark.parametrize(("limit_s", "num_runs"), [(100.0, 10), (25.0, 6), (2.0, 1)])
+def test_turns_are_shorter_where_three_times_the_least_of_rounds_do_not_fit(limit_s: float, num_runs: int) -> None:
+    clock = SlowClock({"a": 0.1, "b": 0.1})
+    protocol = Protocol(turn_s=1.0, limit_s=limit_s, warm_up_s=-1.0, interval_width=0.0)
+    found = compare(clock.run, ["a", "b"], ["a"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+    assert {len(each) for each in found.samples["a"].rounds} == {num_runs}
+    assert len(found.samples["a"].rounds) >= 6
+
+
 def test_every_round_takes_every_candidate_and_nobody_keeps_a_predecessor() -> None:
     order, protocol = list[str](), Protocol(min_rounds=40, max_rounds=40)
 
@@ -150,16 +160,22 @@ class SlowClock:
 @pytest.mark.parametrize(
     ("names", "num_sure", "limit_s", "skipped", "turns"),
     [
-        ("abc", 2, 18.0, "", {"a": [1] * 6, "b": [2] * 6, "c": [1] * 6}),  # six rounds end in time, to the second
-        ("abc", 2, 17.9, "c", {"a": [1] * 10, "b": [2] * 10}),
-        ("xabc", 3, 17.9, "c", {"a": [1] * 10, "b": [2] * 10}),
+        (
+            "abc",
+            2,
+            18.0,
+            "",
+            {"a": [1] * 6, "b": [1] * 6, "c": [1] * 6},
+        ),  # six of whole turns would end in time
+        ("abc", 2, 17.9, "c", {"a": [1] * 12, "b": [1] * 12}),
+        ("xabc", 3, 17.9, "c", {"a": [1] * 12, "b": [1] * 12}),
         ("xac", 2, 5.0, "", {"a": [1], "c": [1]}),  # a second round would end after 6 s
         ("abc", None, 9.0, "", {name: [1] * 2 for name in "abc"}),  # a third one after 9.75 s
         ("st", 2, 20.0, "", {"s": [1], "t": [1]}),  # there is a first one whatever it takes
         ("ea", 2, 5.0, "", {"a": [1] * 3}),
-        ("h", 2, 9.5, "", {"h": [2] * 7}),
-        ("q", 2, 1.25, "", {"q": [5] * 7}),
-        ("q", 2, 0.76, "", {"q": [3] * 7}),
+        ("h", 2, 9.5, "", {"h": [1] * 15}),
+        ("q", 2, 1.25, "", {"q": [2] * 19}),
+        ("q", 2, 0.76, "", {"q": [1] * 22}),
     ],
 )
 def test_rounds_and_turns_are_as_many_as_there_is_time_for(
@@ -176,9 +192,11 @@ def test_rounds_and_turns_are_as_many_as_there_is_time_for(
     assert found.failures == {name: "it broke" for name in names if name in "xe"}
 
 
-@pytest.mark.parametrize(("limit_s", "rounds"), [(24.0, 6), (4.0, 3), (3.9, 2)])
-def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared_in_time(limit_s: float, rounds: int) -> None:
-    clock, protocol = SlowClock(dict.fromkeys("abc", 0.5)), Protocol(turn_s=0.15, limit_s=limit_s)
+@pytest.mark.parametrize(("each_s", "limit_s", "rounds"), [(0.05, 24.0, 6), (0.5, 24.0, 3), (0.5, 2.9, 1)])
+def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared_as_far_as_they_take_a_second(
+    each_s: float, limit_s: float, rounds: int
+) -> None:
+    clock, protocol = SlowClock(dict.fromkeys("abc", each_s)), Protocol(turn_s=0.1, limit_s=limit_s)
     how: dict[str, Any] = {"num_sure": 2, "should_stop": lambda: True, "clock": lambda: clock.now_s}
     found = compare(clock.run, list("abc"), ["gone"], protocol, np.random.default_rng(0), **how)
     assert {name: len(each.rounds) for name, each in found.samples.items()} == dict.fromkeys("ab", rounds)
@@ -242,6 +260,31 @@ def test_rounds_beside_a_long_pulse_do_not_count(pulses_s: list[float], least: i
     on_another = [[1e-4, each] for each in pulses_s]
     assert sound_rounds(on_another, least).tolist() == [bool(each) for each in sound]
     assert sound_rounds([[] for _ in pulses_s], least).all()
+
+
+def test_a_candidate_without_a_rival_is_measured_for_as_long_as_is_asked_for_or_the_least_of_rounds() -> None:
+    clock = SlowClock({"a": 0.1})
+    for width, rounds in ((0.0, 100), (0.02, 6)):
+        protocol = Protocol(limit_s=10.5, max_rounds=1000, interval_width=width, turn_runs=1)
+        found = compare(clock.run, ["a"], ["a"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+        assert len(found.samples["a"].rounds) == pytest.approx(rounds, abs=5)
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_rounds_that_are_judged_as_they_come_are_judged_as_all_of_them_are(is_missing: bool) -> None:
+    rng = np.random.default_rng(0)
+    pulses_s = np.exp(0.3 * rng.standard_normal((40, 2))).tolist()
+    if is_missing:
+        pulses_s[20] = []
+    known, taken = _Rounds(pulses_s[0]), list[tuple[float, ...]]()
+    for number, pulse_s in enumerate(pulses_s[1:], start=2):
+        taken.append(tuple(rng.random(3).tolist()))
+        known.add("c", taken[-1])
+        known.end(pulse_s)
+        sound = sound_rounds(pulses_s[:number])
+        assert known.sound.tolist() == sound.tolist()
+        counted = tuple(each for each, counts in zip(taken, sound, strict=True) if counts)
+        assert known.medians_s("c", sound).tolist() == Samples(counted).round_medians_s.tolist()
 
 
 def test_an_interval_of_one_round_has_no_ends_that_a_file_could_hold() -> None:

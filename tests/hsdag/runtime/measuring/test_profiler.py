@@ -156,7 +156,7 @@ WHOLE = DeviceSpec("CPU", "CPU")
 def profiled(answer: Callable[[Call[Any]], Any], cache: ProfileCache, **how: Any) -> ModelProfile:
     effort = replace(QUICK, total_s=1e9, most_windows=10)
     profiler = profiler_of(answer, "Relu", cache=cache, effort=effort, **how)
-    return profiler.profile(PARTS, np.array([[0, 1]]), side_by_side=True, wholes=[WHOLE])
+    return profiler.profile(PARTS, np.array([[0, 1]]), side_by_side=True, whole_devices=[WHOLE])
 
 
 def slowdown_of(profile: ModelProfile) -> float:
@@ -215,7 +215,7 @@ def test_what_small_models_refute_is_forgotten_where_there_is_no_time_for_the_mo
 
     how: dict[str, Any] = {"effort": replace(QUICK, total_s=total_s, most_windows=10), "clock": lambda: now_s}
     profiler = profiler_of(answer, "Relu", cache=ProfileCache(tmp_path), **how)
-    assert slowdown_of(profiler.profile(PARTS, np.array([[0, 1]]), side_by_side=True, wholes=[WHOLE])) == found
+    assert slowdown_of(profiler.profile(PARTS, np.array([[0, 1]]), side_by_side=True, whole_devices=[WHOLE])) == found
     assert "model" not in asked
     assert written.exists() is (found > 0)
     assert not written.exists() or "2.0" not in written.read_text()
@@ -239,7 +239,7 @@ def test_a_model_that_is_too_slow_for_the_time_is_not_run_side_by_side() -> None
         asked = list[str]()
         effort = replace(QUICK, total_s=total_s, most_windows=10)
         profiler = profiler_of(machine([1.05] * 9, asked), "Relu", effort=effort, clock=lambda: 100.0)
-        profile = profiler.profile(PARTS, np.array([[0, 1]]), side_by_side=True, wholes=[WHOLE])
+        profile = profiler.profile(PARTS, np.array([[0, 1]]), side_by_side=True, whole_devices=[WHOLE])
         assert set(asked) == kinds
         assert slowdown_of(profile) == pytest.approx(1.05 if "model" in kinds else 1.1)
 
@@ -397,5 +397,5 @@ def test_where_time_is_over_three_sizes_of_transfers_are_measured_and_nothing_is
     profile = profiler.profile(PARTS, np.array([[0, 1]]), side_by_side=True)
     assert [asked.count(method) for method in ("op_times", "probe", "sync", "contention")] == [1, 12, 0, 0]
     assert slowdown_of(profile) == 0.0
-    assert notes[0] == "there was no time to measure transfers well; --budget gives more"
+    assert notes[0] == "there was no time to measure transfers well"
     assert len(list(tmp_path.iterdir())) == 1  # the first device

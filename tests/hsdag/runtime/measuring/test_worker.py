@@ -161,9 +161,9 @@ def test_a_window_has_devices_alone_and_side_by_side_and_whole_devices_alone(mon
     windows = [worker.contention(SPECS[:2], "compute", SPECS[2:]) for _ in range(2)]
     for found in windows:
         assert found is not None
-        assert (len(found.alone_s), len(found.wholes_s)) == (2, len(SPECS) - 2)
+        assert (len(found.alone_s), len(found.whole_devices_s)) == (2, len(SPECS) - 2)
         (own, beside), (other, own_again) = found.beside_s
-        assert own == own_again == 0.0 < min(beside, other, *found.alone_s, *found.wholes_s)
+        assert own == own_again == 0.0 < min(beside, other, *found.alone_s, *found.whole_devices_s)
     assert len(compiled) == 1
     worker.forget_probes()
     worker.contention(SPECS[:2], "compute", SPECS[2:])

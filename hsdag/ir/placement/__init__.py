@@ -1,1 +1,0 @@
-"""Placements: the artefact, the models that are compiled for it, and what HETERO makes of these."""

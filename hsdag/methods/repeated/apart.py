@@ -1,0 +1,60 @@
+"""Parts of a problem that are searched by themselves, at the cost of the whole search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.methods.exact.base import TOLERANCE
+from hsdag.methods.incumbent import Incumbent
+from hsdag.methods.memory_repair import repaired
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.simulator.simulation import Simulation
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+
+PARTS = {"without": "repeated,cpsat"}
+"""What searches a block or its positions: ``auto`` without what would look for blocks again."""
+CANDIDATES = 200
+"""Plans of a part that are returned."""
+
+
+def considered(incumbent: Incumbent, placement: IntArray, order: IntArray) -> None:
+    """Have a plan of ranks evaluated, its placement repaired where that exceeds a memory."""
+    if not np.isfinite(incumbent.consider(placement, order)):
+        incumbent.consider(repaired(incumbent.costs, placement, incumbent.problem.semantics), order)
+
+
+def searched_apart(
+    incumbent: Incumbent,
+    part: Problem,
+    method: str,
+    seconds: float,
+    evaluations: float,
+    least_s: float = 0.0,
+    without: Mapping[str, str] = PARTS,
+) -> tuple[Iterator[Simulation], float]:
+    """Runs of the best plans that a method finds for a part of the graph, the best one first, and its bound.
+
+    Each plan that is simulated counts as much as the part's share of all units. None is below ``least_s``.
+    """
+    share = part.num_units / incumbent.problem.num_units
+    evaluator = ScheduleEvaluator.of(part)
+
+    def is_over() -> bool:
+        incumbent.check()
+        return any(event.score.value <= least_s * (1 + TOLERANCE) for event in recorder.best())
+
+    recorder = RecordingEvaluator(evaluator, Budget(evaluations=evaluations / share), should_stop=is_over)
+    limits = replace(incumbent.limits, seconds=seconds, known=(), is_again=False, pool=None)
+    try:
+        placer = make_placer(method, changes=without if method == "auto" else {}, is_cheap=True)
+        bound = placer.search(part, recorder, limits).lower_bound
+    finally:
+        incumbent.report(count=int(recorder.num_evaluations * share))
+    runs = (evaluator.run(event.plan) for event in recorder.best(CANDIDATES))
+    return runs, 0.0 if bound is None else bound.value

@@ -1,0 +1,159 @@
+"""CoarsePlacer: the few ops that take nearly all of the time are searched by themselves, and all others follow them.
+
+Legend: U placement units, H heavy ones, E edges, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
+from hsdag.methods.base import NoOptions, Placer
+from hsdag.methods.incumbent import GaveUp, Incumbent, Status
+from hsdag.methods.local.values import lists_of, schedule
+from hsdag.methods.repeated.apart import considered, searched_apart
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator.simulation import Simulation
+
+WORK = 0.97
+"""Share of the least time of all units that heavy ones take together, which are as few as can be."""
+ROUNDING = 1e-9
+"""Units whose times differ by less than such a share are heavy together."""
+MOST_CHOICES = 250
+"""Heavy units times devices up to which they are searched by themselves: an exact solver helps up to there."""
+HELD = 0.1
+"""Of a heavy unit's mean time: what is sent for longer stays where it is, and what reads it goes there."""
+WITHOUT = {"without": "repeated,coarse"}
+"""What searches heavy units: ``auto`` without what would look for fewer of them, or for blocks."""
+APART, MOST_TRIED = 0.9, 20
+"""Share of the time in which heavy units are searched by themselves, and plans of these that are tried for all units."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coarse:
+    """The problem of the heavy units, and the one of these that each unit goes with, -1 for a light one."""
+
+    costs: ScheduleProblem
+    heavy: IntArray  # [U]
+
+
+class CoarsePlacer(Placer[NoOptions]):
+    """Coarse, then fine: ``auto`` searches the heavy units, light ones go where they end first, before their readers.
+
+    A light unit that reads something large from the last heavy unit before it becomes a part of that. Between heavy
+    units, as much is sent as passes through light ones. Gives up where heavy units are many, or nearly all.
+    """
+
+    name = "coarse"
+    objectives = ("latency",)
+    executions = (Execution.WORK_CONSERVING,)
+    gives_order = True
+    is_seeded = True
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        if (coarse := coarse_of(incumbent.costs)) is None:
+            raise GaveUp("no few ops take nearly all of the time")
+        if incumbent.limits.known:
+            incumbent.evaluate(incumbent.limits.known)
+        part = problem_of(coarse.costs, incumbent.problem.objective, incumbent.problem.semantics)
+        given = APART * incumbent.left_s, APART * incumbent.evaluations_left
+        runs, _ = searched_apart(incumbent, part, "auto", *given, without=WITHOUT)
+        for run in itertools.islice(runs, MOST_TRIED):
+            considered(incumbent, *refined(incumbent.costs, coarse, run))
+        return Status.FEASIBLE
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        """Have nothing compiled beside what ``auto`` prepares."""
+
+
+@lru_cache(maxsize=1)
+def coarse_of(costs: ScheduleProblem) -> Coarse | None:
+    """The coarse problem, None where its choices would be more than MOST_CHOICES, or its units more than half."""
+    least_s = np.nanmin(costs.time_s, axis=1)
+    by_time = np.argsort(-least_s, kind="stable")
+    last = by_time[np.searchsorted(np.cumsum(least_s[by_time]), WORK * least_s.sum())]
+    num = int((least_s >= least_s[last] * (1 - ROUNDING)).sum())
+    if num * costs.num_devices > MOST_CHOICES or num > costs.num_ops / 2:
+        return None
+    place = inverse_of(costs.topological_order)
+    heavy = np.full(costs.num_ops, -1, dtype=np.int64)
+    chosen = by_time[:num][np.argsort(place[by_time[:num]])]
+    heavy[chosen] = np.arange(num)
+    held_s = HELD * float(least_s[chosen].mean())
+    sent = _merged(costs, heavy, _sent_bytes(costs, held_s))
+    edges = np.array(sorted(sent), dtype=np.int64).reshape(-1, 2)
+    time_s, weight_bytes = np.zeros((num, costs.num_devices)), np.zeros(num)
+    part_of = heavy >= 0
+    np.add.at(time_s, heavy[part_of], costs.time_s[part_of])
+    np.add.at(weight_bytes, heavy[part_of], costs.weight_bytes[part_of])
+    problem = ScheduleProblem.from_arrays(
+        time_s,
+        edges,
+        device_names=costs.device_names,
+        edge_bytes=np.array([sent[u, v] for u, v in edges.tolist()]),
+        weight_bytes=weight_bytes,
+        memory_bytes=costs.memory_bytes,
+        link_latency_s=costs.link_latency_s,
+        link_bandwidth_bytes_per_s=costs.link_bandwidth_bytes_per_s,
+        op_overhead_s=costs.op_overhead_s,
+        transfer_overhead_s=costs.transfer_overhead_s,
+        launch_s=costs.launch_s,
+        name=f"{costs.name}, coarse",
+    )
+    return Coarse(problem, heavy)
+
+
+def _sent_bytes(costs: ScheduleProblem, seconds: float) -> float:
+    """What the mean link sends in so many seconds."""
+    off = ~np.eye(costs.num_devices, dtype=np.bool_)
+    if not off.any():
+        return np.inf
+    s_per_byte = float((1.0 / costs.link_bandwidth_bytes_per_s[off]).mean())
+    return max(seconds - float(costs.link_latency_s[off].mean()), 0.0) / max(s_per_byte, 1e-300)
+
+
+def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[tuple[int, int], float]:
+    """Bytes by pair of heavy units, in topological order; ``heavy`` [U] takes in the light units that go with one."""
+    inputs = Csr.build(costs.num_ops, costs.edge_dst, costs.edge_src)
+    reach: list[dict[int, float]] = [{} for _ in range(costs.num_ops)]  # what comes from which heavy unit
+    sent: dict[tuple[int, int], float] = {}
+    for v in costs.topological_order.tolist():
+        arriving: dict[int, float] = {}
+        for u, edge in zip(*_inputs(inputs, v), strict=True):
+            size = float(costs.edge_bytes[edge])
+            for unit, known in ({int(heavy[u]): np.inf} if heavy[u] >= 0 else reach[u]).items():
+                arriving[unit] = max(arriving.get(unit, 0.0), min(size, known))
+        last = max(arriving, default=-1)
+        if heavy[v] < 0 and last >= 0 and arriving[last] >= held_bytes:
+            heavy[v] = last
+        for unit, size in arriving.items() if heavy[v] >= 0 else ():
+            if unit != heavy[v]:
+                sent[unit, int(heavy[v])] = max(sent.get((unit, int(heavy[v])), 0.0), size)
+        reach[v] = arriving
+    return sent
+
+
+def _inputs(inputs: Csr, v: int) -> tuple[list[int], list[int]]:
+    """The units that v reads, and by which edges."""
+    own = slice(inputs.indptr[v], inputs.indptr[v + 1])
+    return inputs.indices[own].tolist(), inputs.edges[own].tolist()
+
+
+def refined(costs: ScheduleProblem, coarse: Coarse, run: Simulation) -> tuple[IntArray, IntArray]:
+    """Devices [U] and ranks [U] of all units by a run of the heavy ones: light ones come before what reads them."""
+    is_light = coarse.heavy < 0
+    pin = np.where(is_light, costs.num_devices, run.device[coarse.heavy])
+    rank = np.where(is_light, np.inf, run.start_s[coarse.heavy])
+    readers = Csr.build(costs.num_ops, costs.edge_src, costs.edge_dst)
+    for v in costs.topological_order[::-1].tolist():
+        rank[v] = min([rank[v], *rank[readers.of(v)].tolist()])
+    lists = lists_of(costs)
+    schedule(lists, pin, rank)
+    return lists.device, lists.rank.astype(np.int64)

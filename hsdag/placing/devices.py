@@ -1,0 +1,56 @@
+"""The devices of a search, as options name them, with the settings that an earlier search has chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import OptionError
+from hsdag.ir.placement.placement import Placement
+from hsdag.placing.run_folder import read_record
+from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core, resolve_devices, with_precision
+from hsdag.search.options import ANY_PRECISION, PlaceOptions
+
+
+def devices_of(options: PlaceOptions) -> DeviceSet:
+    """The devices that the executor runs on. Raises DeviceError, OptionError for what it has no use for."""
+    if options.executor != "cuda":
+        found = resolve_devices(options.devices, options.partition_cpu)
+        if options.precision not in (None, ANY_PRECISION):
+            hinted = with_precision(found.all, options.precision)
+            num = len(found.placed)
+            found = DeviceSet(hinted[:num], hinted[num:])
+            make_core(found.all)  # which refuses what a device does not have
+        return found
+    if options.precision:
+        raise OptionError("--infer-precision is a hint for OpenVINO's devices, which --executor cuda does not use")
+    if options.partition_cpu is not None:
+        raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
+    from hsdag.runtime.torch.devices import resolve_torch_devices  # only here: it loads torch
+
+    return resolve_torch_devices(options.devices)
+
+
+def settled(
+    devices: DeviceSet, start: Placement | None, resumed: Path | None
+) -> tuple[DeviceSet, dict[str, DeviceSpec]]:
+    """The devices, and as they were given those whose settings a placement to start with has, or a resumed search.
+
+    What these have beyond what the user has given was chosen by the search that made them.
+    """
+    known = list(start.devices) if start is not None else []
+    defaults: dict[str, str] = {}
+    if resumed is not None:
+        record = read_record(resumed)
+        known, defaults = record.devices, record.defaults
+    described = {spec.name: canonical(spec) for spec in known}
+
+    def own(spec: DeviceSpec) -> DeviceSpec:
+        other = described.get(spec.name, spec)
+        is_more = other.plugin == spec.plugin and spec.properties.items() <= other.properties.items()
+        return other if is_more else spec
+
+    placed, rivals = (tuple(map(own, specs)) for specs in (devices.placed, devices.rivals))
+    extra = tuple(described[name] for name in defaults)
+    fixed = {spec.name: spec for spec in (*devices.all, *extra) if spec.name in described}
+    return DeviceSet(placed, rivals + extra, defaults), fixed

@@ -1,1 +1,0 @@
-"""One work-conserving engine for all devices: tasks, resources, an event loop, back ends."""

@@ -1,1 +1,0 @@
-"""Descriptions of machines: what their devices and links could do by data sheet."""

@@ -1,1 +1,0 @@
-"""Lower bounds: what no placement and no schedule of a problem can beat."""

@@ -1,0 +1,1 @@
+"""The model as a graph: reading, co-location, coarsening, submodels of HETERO, placements."""

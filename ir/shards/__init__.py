@@ -1,0 +1,1 @@
+"""Shards: one op computed by several devices, each a range of an axis (SHARDING)."""

@@ -1,0 +1,233 @@
+"""Specifications of the zoo's models: name, inputs, outputs and sizes. Torch is imported only when a model is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from hsdag.ir.errors import OptionError
+
+if TYPE_CHECKING:
+    import openvino as ov
+    from torch import nn
+
+WeightPrecision: TypeAlias = Literal["fp16", "int8", "int4"]
+"""How weights are stored; int8 has a scale and a zero point per row, int4 per group of weights."""
+
+NORM_EPS = 1e-5
+"""Epsilon that the decoders' RMS norms add to the mean square."""
+ROTARY_BASE = 10_000.0
+"""Base of the geometric series of rotary frequencies in the decoders."""
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """An input of a model: name, fixed shape, and element type in OpenVINO's short form."""
+
+    name: str
+    shape: tuple[int, ...]
+    element_type: Literal["f32", "i64"]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Specification of one model of the zoo.
+
+    ``num_parameters`` counts the trainable weights. ``network`` is a function from a seed to a torch network with
+    random weights in evaluation mode, whose forward takes the inputs in order and returns one tensor for each name in
+    ``outputs``; or, for a decoder, its sizes. ``precision`` says how a decoder's weights are stored.
+
+    Decoders that keep keys and values between inferences have the form that optimum-intel exports. Their inputs are
+    dynamic and therefore not listed in ``inputs``: ``input_ids``, ``attention_mask`` and ``position_ids`` [B, T], and
+    ``beam_idx`` [B]. Every layer has one variable for its keys and one for its values.
+    """
+
+    name: str
+    summary: str
+    inputs: tuple[ModelInput, ...]
+    outputs: tuple[str, ...]
+    num_parameters: int
+    network: Callable[[int], nn.Module] | DecoderSizes
+    precision: WeightPrecision = "fp16"
+
+    def build(self, seed: int = 0) -> ov.Model:
+        """Build the model with weights drawn from ``seed``; float constants are in fp16, each followed by a Convert."""
+        if isinstance(self.network, DecoderSizes):
+            from hsdag.models.decoder_graph import decoder_model  # imported here because it loads OpenVINO
+
+            return decoder_model(self.name, self.network, self.precision, seed)
+        from hsdag.models.torch_networks import compressed, to_openvino
+
+        return compressed(to_openvino(self, self.network(seed)))
+
+
+def seeded(network: str, sizes: Any) -> Callable[[int], Any]:
+    """Return a function from a seed to the network class ``network`` of ``torch_networks`` with random weights.
+
+    Torch is imported when that function is called.
+    """
+
+    def make(seed: int) -> Any:
+        from hsdag.models import torch_networks
+
+        return torch_networks.random_network(lambda: getattr(torch_networks, network)(sizes), seed)
+
+    return make
+
+
+@dataclass(frozen=True)
+class ResNetSizes:
+    """Sizes of a ResNet (He et al. 2016): inner channels and blocks per stage, channels of the stem, classes."""
+
+    widths: tuple[int, ...]
+    depths: tuple[int, ...]
+    stem: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class InceptionSizes:
+    """Sizes of an Inception network (Szegedy et al. 2016); all channel counts are divided by ``divisor``.
+
+    ``pool_channels`` has an entry per 35 x 35 module, the channels of its pooling branch; ``mid_channels`` has an entry
+    per 17 x 17 module, the inner channels of its 7 x 7 branches. Both are before the division. ``num_expanded`` counts
+    the 8 x 8 modules.
+    """
+
+    pool_channels: tuple[int, ...]
+    mid_channels: tuple[int, ...]
+    num_expanded: int
+    divisor: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class BertSizes:
+    """Sizes of a BERT (Devlin et al. 2019): layers, token width, heads, inner feed-forward width, table sizes."""
+
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    vocabulary: int
+    positions: int
+    token_types: int = 2
+
+
+@dataclass(frozen=True)
+class DecoderSizes:
+    """Sizes of a decoder (Touvron et al. 2023). Raises OptionError for sizes that do not fit each other.
+
+    ``heads`` counts query heads, ``key_heads`` heads of keys and values; ``intermediate`` is the width inside a
+    feed-forward part. A positive ``tokens`` makes the decoder stateless with that number of tokens per inference.
+    ``group`` is the number of int4 weights that share a scale. With ``experts`` > 0 every layer has that many
+    feed-forward parts, of which each token uses ``active``. sharded_workloads.py has one layer of such a decoder,
+    sharded.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    key_heads: int
+    intermediate: int
+    vocabulary: int
+    tokens: int = 0
+    group: int = 1
+    experts: int = 0
+    active: int = 0
+
+    def __post_init__(self) -> None:
+        if self.hidden % (2 * self.heads):
+            raise OptionError(f"the width {self.hidden} must be a multiple of twice the {self.heads} heads")
+        if self.heads % self.key_heads:
+            raise OptionError(f"the {self.heads} query heads must be a multiple of the {self.key_heads} key heads")
+        if self.hidden % self.group or self.intermediate % self.group:
+            raise OptionError(f"the widths must be multiples of the group of {self.group} weights")
+        if not 0 <= self.active <= self.experts or bool(self.experts) != bool(self.active):
+            raise OptionError(f"of {self.experts} experts {self.active} cannot be active")
+
+    @property
+    def head_size(self) -> int:
+        """Width of one head."""
+        return self.hidden // self.heads
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trainable weights; there are no biases, and the input and output embeddings are separate."""
+        attention = 2 * self.hidden * (self.heads + self.key_heads) * self.head_size
+        feed_forward = 3 * self.hidden * self.intermediate * max(self.experts, 1) + self.hidden * self.experts
+        return self.layers * (attention + feed_forward + 2 * self.hidden) + (2 * self.vocabulary + 1) * self.hidden
+
+
+RESNET50 = ResNetSizes(widths=(64, 128, 256, 512), depths=(3, 4, 6, 3), stem=64, classes=1000)
+TINY_RESNET = ResNetSizes(widths=(4, 8), depths=(2, 1), stem=8, classes=10)
+INCEPTION_V3 = InceptionSizes((32, 64, 64), (128, 160, 160, 192), num_expanded=2, divisor=1, classes=1000)
+TINY_INCEPTION = InceptionSizes((32,), (128,), num_expanded=1, divisor=16, classes=10)
+BERT_BASE = BertSizes(layers=12, hidden=768, heads=12, intermediate=3072, vocabulary=30522, positions=512)
+TINY_BERT = BertSizes(layers=2, hidden=32, heads=2, intermediate=64, vocabulary=100, positions=16)
+BERT_TOKENS = 8
+SMALL_LLAMA = DecoderSizes(layers=4, hidden=256, heads=8, key_heads=2, intermediate=688, vocabulary=2048, tokens=32)
+TINY_LLAMA = DecoderSizes(layers=2, hidden=32, heads=4, key_heads=2, intermediate=48, vocabulary=100, tokens=8)
+
+
+def _images(name: str, summary: str, size: int, network: str, sizes: Any, num_parameters: int) -> ModelSpec:
+    """Specify a network from images [1, 3, size, size] to logits."""
+    inputs = (ModelInput("images", (1, 3, size, size), "f32"),)
+    return ModelSpec(name, f"{summary}, {size} x {size}", inputs, ("logits",), num_parameters, seeded(network, sizes))
+
+
+def _bert(name: str, summary: str, sizes: BertSizes, num_parameters: int) -> ModelSpec:
+    """Specify a BERT of BERT_TOKENS tokens."""
+    names, outputs = ("input_ids", "attention_mask", "token_type_ids"), ("last_hidden_state", "pooler_output")
+    inputs = tuple(ModelInput(name, (1, BERT_TOKENS), "i64") for name in names)
+    return ModelSpec(name, f"{summary}, {BERT_TOKENS} tokens", inputs, outputs, num_parameters, seeded("Bert", sizes))
+
+
+def llama_decoder(name: str, sizes: DecoderSizes) -> ModelSpec:
+    """Specify a stateless decoder of these sizes, from token ids [1, T] to logits [1, T, vocabulary]."""
+    shape = f"{sizes.layers} layers of width {sizes.hidden}, {sizes.heads} heads over {sizes.key_heads} of keys"
+    about = f"Llama decoder, {shape}, vocabulary of {sizes.vocabulary}, {sizes.tokens} tokens"
+    inputs = (ModelInput("input_ids", (1, sizes.tokens), "i64"),)
+    return ModelSpec(name, about, inputs, ("logits",), sizes.num_parameters, sizes)
+
+
+MODELS = (
+    _images("resnet50", "ResNet-50, image classification", 224, "ResNet", RESNET50, 25_557_032),
+    _images("inception_v3", "Inception-v3 without auxiliary head, image classification", 299, "Inception",
+            INCEPTION_V3, 23_834_568),
+    _bert("bert_base_uncased", "BERT base, vocabulary of bert-base-uncased, encoder and pooler", BERT_BASE,
+          109_482_240),
+    llama_decoder("llama-decoder", SMALL_LLAMA),
+    _images("tiny_resnet", "three bottleneck blocks in two stages", 32, "ResNet", TINY_RESNET, 3_922),
+    _images("tiny_inception", "one Inception-v3 module of each kind, a sixteenth of the channels", 75, "Inception",
+            TINY_INCEPTION, 39_296),
+    _bert("tiny_bert", "two BERT layers of width 32, vocabulary of 100", TINY_BERT, 21_984),
+    llama_decoder("tiny_llama", TINY_LLAMA),
+)  # fmt: skip
+"""Models of fixed shapes, benchmark models before tiny ones."""
+
+_STATEFUL = {
+    "stateful-llama": DecoderSizes(8, 512, 8, 4, 1408, 4096, group=128),
+    "stateful-moe": DecoderSizes(6, 384, 6, 2, 512, 4096, group=128, experts=4, active=2),
+    "tiny_stateful_llama": DecoderSizes(4, 64, 4, 2, 96, 160, group=32),
+    "tiny_stateful_moe": DecoderSizes(4, 64, 4, 2, 64, 160, group=32, experts=4, active=2),
+}
+
+
+def _stateful(family: str, sizes: DecoderSizes, precision: WeightPrecision) -> ModelSpec:
+    """Specify a decoder with state; ``family`` is the first part of its name."""
+    experts = f", {sizes.experts} experts of which {sizes.active} are active" if sizes.experts else ""
+    shape = f"{sizes.layers} layers of width {sizes.hidden}{experts}, vocabulary of {sizes.vocabulary}"
+    kind = "Mixture-of-experts decoder" if sizes.experts else "Llama decoder"
+    about = f"{kind} with key-value cache, {precision} weights, {shape}"
+    name = f"{family}{'_' if '_' in family else '-'}{precision}"
+    return ModelSpec(name, about, (), ("logits",), sizes.num_parameters, sizes, precision)
+
+
+LANGUAGE_MODELS = tuple(
+    _stateful(family, sizes, precision)
+    for family, sizes in _STATEFUL.items()
+    for precision in get_args(WeightPrecision)
+)
+"""Decoders with state, benchmark models before tiny ones, each in every precision."""

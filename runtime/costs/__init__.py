@@ -1,0 +1,1 @@
+"""Cost models of placements under HETERO and under the work-conserving executor, fitted to measured latencies."""

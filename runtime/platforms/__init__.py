@@ -1,0 +1,1 @@
+"""Descriptions of machines: what their devices and links can do by data sheet."""

@@ -1,0 +1,1 @@
+"""Lower bounds that no placement and no schedule of a problem can beat."""
