@@ -35,16 +35,16 @@ class Residents:
         self._program = program
         self._lock = threading.Lock()
         values: list[Tensor | None] = [None] * len(program.buffer_device)
-        shared = program.graph.on_devices
+        shared = dict(program.graph.on_devices)
         for v, port, buffer, dtype in program.constants:
             node, device = program.graph.nodes[v], program.devices[program.buffer_device[buffer]]
             key = v, port, device.torch_device, dtype
-            if (found := shared.get(key)) is None:
-                found = self._placed(f"constant {node.name!r}", node.constants[port].detach(), buffer, dtype)
-                shared[key] = found
-            values[buffer] = found
+            if key not in shared:
+                shared[key] = self._placed(f"constant {node.name!r}", node.constants[port].detach(), buffer, dtype)
+            values[buffer] = shared[key]
         self.values: Values = values
         self._synchronize()
+        program.graph.on_devices.update(shared)  # once they are there
 
     @property
     def size_bytes(self) -> int:

@@ -65,7 +65,7 @@ class Program:
 
     @property
     def peak_bytes(self) -> float:
-        """What results take at once where tasks run one after another, each result in memory of its own."""
+        """What results take at once on a single device, where tasks run one after another and no result is a view."""
         held, left = dict[int, float](), list(self.uses)
         peak = now = 0.0
         for work in self.works:
