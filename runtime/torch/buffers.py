@@ -166,9 +166,10 @@ class RunState:
             if self._is_over:
                 return
             self._is_over = self.is_cancelled = True
-            found = {name: self._values[buffer] for name, buffer in self._program.outputs.items()}
-            results = {name: x for name, x in found.items() if x is not None}
-            self.outputs = results if len(results) == len(found) else None
+            buffers = self._program.outputs
+            pending = [each for b in buffers.values() if (each := self._writer[b]) is not None and not each.is_over]
+            results = {name: x for name, b in buffers.items() if (x := self._values[b]) is not None}
+            self.outputs = results if len(results) == len(buffers) and not pending else None
             self._values = [None] * len(self._values)
 
 
