@@ -64,6 +64,7 @@ class PlainExecutor(Closing):
 
     def outputs(self) -> dict[str, Tensor]:
         """Return copies of the results of what was started last."""
+        self.synchronize()
         with self._context():
             found = {name: x.clone() for name, x in self._outputs.items()}
         self.synchronize()

@@ -1,7 +1,8 @@
 """GPUs that stand in for real ones: streams whose threads run what was enqueued, in order, on tensors of the CPU.
 
-A kernel's result exists when it is enqueued, and holds NaN until the kernel has run and again once nobody holds it: who
-reads too early or too late reads NaN.
+A kernel's result exists when it is enqueued, and holds NaN until the kernel has run. When nobody holds it any more, it
+is filled with NaN behind what its stream has been given, as the allocator would give it to another task of that stream.
+So who reads too early or, on another stream, too late reads NaN.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -100,9 +102,10 @@ class FakeGpus:
                 return (function(xs),)
             out = torch.full_like(xs[0], torch.nan)
             memory, reads = out.detach(), [x.detach() for x in xs]
-            weakref.finalize(out, memory.fill_, torch.nan).atexit = False
+            stream = self.current_stream(device.physical)
+            weakref.finalize(out, stream.put, partial(memory.fill_, torch.nan)).atexit = False
             self.alive[name] = weakref.ref(out)
-            self.current_stream(device.physical).enqueue(name, lambda: memory.copy_(function(reads)))
+            stream.enqueue(name, lambda: memory.copy_(function(reads)))
             return (out,)
 
         return run
