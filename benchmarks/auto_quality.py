@@ -1,8 +1,8 @@
 """Whether ``--method auto`` is at least as good in --seconds as every single method in --rival-seconds; all simulated.
 
-With --members: how often each member of ``auto`` found the answer, was the last but one to find a better plan, or found
-any better plan at all, in --seconds CPU seconds each: on the workloads, on networks of the zoo on the HSDAG paper's machine in both
-executions, and on --drawn problems of each family that no policy was trained on.
+With --members: how often each member of ``auto`` found the answer, and how often it found a better plan at all, in
+--seconds CPU seconds each: on the workloads, on networks of the zoo on the HSDAG paper's machine in both executions,
+and on --drawn problems of each family that no policy was trained on.
 
 Problems: DOPPLER's workloads, in the units of its published graphs and on four P100, and random-wired networks on
 DiviML's platform; then --small ones that CP-SAT can prove, whose optimum auto has to reach and prove. For every
@@ -10,7 +10,8 @@ problem: auto's value, the best single method's, which is not asked where auto p
 (bar: at most 1), how far auto went over its budget (bar: 0.5 s), the lower bound and what proves it. Exit status 1
 where a bar is missed.
 
-    python benchmarks/auto_quality.py [--seconds 10] [--rival-seconds 60] [--wired 20] [--small 10] [--only 'NAME;...'] [--members]
+    python benchmarks/auto_quality.py [--seconds 10] [--rival-seconds 60] [--wired 20] [--small 10] [--only 'NAME;...']
+    python benchmarks/auto_quality.py --members [--seconds 10] [--drawn 2]
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from hsdag.sources import build_problem, list_families
 WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
 NUM_DEVICES, UNIT, SENT_OVER_RUN = 4, 1e10, 4.0
 BYTES = {"f16": 2, "f32": 4, "c64": 8}
-RIVALS = ("heft", "etf", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
+RIVALS = ("heft", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
 MOST_OVER_S = 0.5
 MODELS = ("inception_v3", "resnet50", "bert_base_uncased", "tiny_llama")
 FIRST = 2_000_000

@@ -6,10 +6,13 @@ the lower bound, and how much more that is than one block's gap (bar 1%). Then d
 ``--layers`` deep, and ResNet-152, under sequential and work-conserving execution: ``auto`` in --short seconds over the
 same in --long (bar 1.01). Then large graphs in which nothing repeats, transformers and wired networks in a row:
 ``auto`` in twice --seconds over the best list (bar 0.85; 0.95 for 100,000 ops of the latter), with --alone 8 the parts
-one by one and what all take at least, and features (bar 10 CPU s). Last, proposals a second of ``windows`` at 10,000
-ops and at 250 (bar: a factor of 5). ``--without repeated`` leaves blocks out. Exit status 1 for a missed bar.
+one by one and what all take at least, and features (bar 10 CPU s). Then proposals a second of ``windows`` at 10,000
+ops and at 250 (bar: a factor of 5). Last, in CPU seconds and with --seeds: rows of 16 and 64 equal blocks, DOPPLER's
+published Llama block and three drawn transformer blocks, a block over one block's best (bar 1.015, the mean of seeds),
+and DOPPLER's published Llama layer (bars: 114.5 in four of five seeds, a bound of 108.5).
+``--without repeated`` leaves blocks out. Exit status 1 for a missed bar.
 
-    python benchmarks/deep_quality.py [chains models large steps] [--blocks 4,16,64,256] [--seconds 30]
+    python benchmarks/deep_quality.py [chains models large steps rows layer] [--blocks 4,16,64,256] [--seconds 30]
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from auto_quality import solved
+from auto_quality import FIRST, in_published_units, published, solved
 from machine import options
+from scipy import stats
 from speed import layered
 
 from hsdag.features import feature_matrix
@@ -48,7 +52,8 @@ from hsdag.sources import workload_problem
 
 WIDE = LlamaSizes(hidden=16_384)
 BAR, BAR_OF_WIDTHS, MORE_GAP, BAR_OF_TIME, SLOWER, FEATURES_S, MOST_EXACT = 1.015, 1.04, 0.01, 1.01, 5.0, 10.0, 20
-LISTS = ("heft", "cpop", "etf", "m-etf", "met", "greedy", "critical-path")
+LISTS = ("heft", "met", "greedy", "critical-path")
+ROWS, BAR_OF_LAYER, BAR_OF_ITS_BOUND = (16, 64), 114.5, 108.5
 BARS_OF_SIZE = {("transformers", 10_000): 0.85, ("transformers", 100_000): 0.85, ("wired", 100_000): 0.95}
 
 
@@ -211,7 +216,46 @@ def steps(_: Namespace) -> Iterator[bool]:
     yield slower <= SLOWER
 
 
-PARTS = {each.__name__: each for each in (chains, models, large, steps)}
+def row(kind: str, num: int) -> ScheduleProblem:
+    """So many equal blocks: Llama's in the units of DOPPLER's published graphs, or drawn ones on four P100."""
+    if kind == "published":
+        return in_published_units(llama_block(4, *[LlamaSizes()] * num), f"{num} blocks, published")
+    drawn = replace(TransformerSizes.drawn(FIRST + int(kind), 4), layers=num)
+    problem = workload_problem(transformer(4, drawn), load_platform("p100x4"))
+    return replace(problem, memory_bytes=np.full(4, np.inf))
+
+
+def rows(given: Namespace) -> Iterator[bool]:
+    """Whether ``auto`` finds for each block of a row about what it finds for one in the same CPU seconds."""
+    time.monotonic = time.process_time  # by which searches know their budgets
+    for kind in given.rows.split(","):
+        block = row(kind, 1)
+        alone_s = min(solved(block, "auto", given.seconds, seed=seed)[1] for seed in range(given.seeds))
+        for num in ROWS:
+            problem = row(kind, num)
+            values = [solved(problem, "auto", given.seconds, seed=seed)[1] for seed in range(given.seeds)]
+            over = np.array(values) / (num * alone_s)
+            width = stats.t.ppf(0.975, len(over) - 1) * stats.sem(over) if len(over) > 1 else np.nan
+            print(
+                f"{kind}, {num} blocks, {problem.num_ops} ops: a block over one block's {alone_s:.6g}: "
+                f"{over.mean():.4f} +- {width:.4f} (bar {BAR}), seeds {np.round(over, 4).tolist()}",
+                flush=True,
+            )
+            yield bool(over.mean() <= BAR)
+
+
+def layer(given: Namespace) -> Iterator[bool]:
+    """Whether ``auto`` finds and proves enough of the published Llama layer in so many CPU seconds."""
+    time.monotonic = time.process_time
+    problem = published("llama-layer")
+    found = [solved(problem, "auto", given.seconds, seed=seed) for seed in range(given.seeds)]
+    values, proven = np.array([value for _, value in found]), max(result.lower_bound for result, _ in found)
+    print(f"llama-layer, published: {np.round(values, 2).tolist()} (bar {BAR_OF_LAYER}), bound {proven:.2f}")
+    yield bool((values <= BAR_OF_LAYER).mean() >= 0.8)
+    yield proven >= BAR_OF_ITS_BOUND
+
+
+PARTS = {each.__name__: each for each in (chains, models, large, steps, rows, layer)}
 
 
 def main() -> int:
@@ -227,6 +271,8 @@ def main() -> int:
         families="transformers,wired",
         ops="10000,100000",
         alone=(0.0, "seconds for each part of a large graph by itself"),
+        seeds=5,
+        rows="published,0,1,2",
         without=("", "methods that auto is to do without, as a control"),
     )
     kept = [is_kept for part in given.parts for is_kept in PARTS[part](given)]

@@ -101,6 +101,11 @@ class Pace:
             return self.compile_s
         return max(2 * self.compile_s + PART_S * candidate.num_parts, self.part_s * candidate.num_parts)
 
+    @property
+    def check_s(self) -> float:
+        """Seconds of a check in the process at hand: the reference compiles, and runs beside the answer."""
+        return self.compile_s + CHECK_RUNS * self.run_s
+
     def timeline_s(self, budget_s: float) -> float:
         """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""
         takes_s = 2 * self.open_s + TIMELINE_INFERENCES * self.run_s
@@ -115,7 +120,7 @@ class Pace:
         """
         protocol = protocol or Protocol()
         each_s = self.compile_s + (WARM_UP_RUNS + RUNS_EACH_ROUND * protocol.min_rounds) * self.run_s
-        checking_s = self.process_s + self.open_s + self.compile_s + CHECK_RUNS * self.run_s + self.timeline_s(budget_s)
+        checking_s = self.process_s + self.open_s + self.check_s + self.timeline_s(budget_s)
         needed_s = FINAL_CANDIDATES * each_s + self.open_s - self.compile_s + checking_s
         wanted_s = max(min(max(FINAL_SHARE * budget_s, FINAL_LEAST_S), protocol.limit_s), needed_s)
         whole_s = min(wanted_s, FINAL_MOST_SHARE * budget_s)

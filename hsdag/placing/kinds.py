@@ -227,10 +227,10 @@ class _Trial:
             return False
         self._taken_s[name] = min(taken_s)
         self._share = (time.monotonic() - self._begin_s) / self._options.budget_s
-        loser = key
-        if is_device and (self._fastest is None or self._taken_s[name] < self._taken_s[self._fastest]):
-            loser, self._fastest = self._fastest and _KEY + self._fastest, name
+        before = self._fastest
+        if is_device and (before is None or self._taken_s[name] < self._taken_s[before]):
+            self._fastest, key = name, "" if before is None else _KEY + before
             self._run_s = max(self._run_s, self._runner.value_s)
-        if loser is not None:
-            self._runner.close(loser)
+        if key:
+            self._runner.close(key)
         return True

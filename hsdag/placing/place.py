@@ -151,6 +151,7 @@ def run_place(
             watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
         start = _start(session, options)
         session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
+        read_s = time.monotonic() - begin_s
         kinds = Kinds() if resume else timed_kinds(session, options, watcher, begin_s)
         wanted = Wanted(options.budget_s)
         tuned = tune(session, options, watcher, fixed, wanted)
@@ -162,15 +163,16 @@ def run_place(
                 raise SearchError("on one device there is no search to resume; leave out --resume")
             search.profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
             return _conclude(search, start, output)
-        read_s = time.monotonic() - begin_s
+        tried_s = time.monotonic() - begin_s - read_s
         with pool_of(options.workers, watcher.note) as pool:
             search.run(run_folder, resume=resume, pool=pool)
         result = _conclude(search, start, output)
         spent_s = time.monotonic() - begin_s
         if spent_s > options.budget_s:
             watcher.note(
-                f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, profiling and "
-                f"searching {search.search_s:.0f} s, comparing {spent_s - read_s - search.search_s:.0f} s"
+                f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, timing kinds and "
+                f"trying settings {tried_s:.0f} s, profiling and searching {search.search_s:.0f} s, comparing "
+                f"{spent_s - read_s - tried_s - search.search_s:.0f} s"
             )
     return result
 
@@ -229,7 +231,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed=disallowed,
         slow=slow_devices(search, 1.0 if interrupted or is_late else FAR_SLOWER),
         opening_s=search.pace.opening_s,
-        after_s=whole_s - limit_s,
+        after_s=search.pace.check_s,
         wholes=session.devices.whole_devices,
         defaults=session.devices.defaults,
         end_s=search.begin_s + options.budget_s,

@@ -459,6 +459,8 @@ class PlaceResult(Displayable, Record):
             return ""
         said = []
         for name, each in self.weight_bytes.items():
+            if not each:
+                continue
             token = self.state_bytes_per_token.get(name, 0.0)
             fixed = each - token * contexts[-1]
             lengths = [contexts[-1], *(n for n in MORE_CONTEXT if n > contexts[-1])]

@@ -25,7 +25,7 @@ from hsdag.runtime.problem.semantics import Execution, Links, Order
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.memory import one_inference
 
-HEURISTICS = ("heft", "cpop", "etf", "m-etf", "mincut", "greedy")
+HEURISTICS = ("heft", "mincut", "greedy")
 """Fast heuristics, the best result of which is where an exact method begins."""
 MOST_UNITS_FOR_HEURISTICS = 20000
 """Skip the heuristics for problems with more units."""

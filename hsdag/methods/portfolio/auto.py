@@ -22,11 +22,12 @@ from hsdag.methods.repeated.blocks import find_blocks
 from hsdag.methods.repeated.coarse import coarse_of
 from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.memory import is_split_forced
 
-LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
-SLOW_LISTS = ("enumerative", "pipeline", "critical-path")
+LISTS = ("met", "heft", "critical-path", "greedy", "pipeline")
+SLOW_LISTS = ("pipeline", "critical-path")
 MOST_UNITS_FOR_ALL = 5000
 """Units beyond which methods are not asked that grow faster than the graph or make many schedules: SLOW_LISTS, rules,
 and, before windows of a schedule are searched, annealing."""
@@ -67,9 +68,9 @@ class AutoOptions:
 
 
 class AutoPlacer(Placer[AutoOptions]):
-    """List schedulers first, the learned policy among them, then a minimum cut where ops run one after another, and
-    annealing from the best plan, in turns with an exact solver: CP-SAT where a problem is small enough to be proven,
-    MILP-SPLIT where it is not.
+    """List schedulers first, the rules among them, then a minimum cut where ops run one after another, repeated blocks
+    and heavy ops by themselves, and annealing from the best plan, in turns with an exact solver: CP-SAT where a problem
+    is small enough to be proven, MILP-SPLIT where it is not.
 
     All share the best plan and the largest bound, and the search ends when these meet. A method that fails is reported
     and the others go on. Where every plan is measured, annealing follows the plans of the quick methods. Raises
@@ -120,7 +121,7 @@ class AutoPlacer(Placer[AutoOptions]):
             search_two_ops(make_placer(method, is_cheap=True), problem)
         is_deep = has_schedule(problem) and problem.num_units > MOST_UNITS_AT_ONCE
         windows = ["beam"] if _is_unlike(problem) else ["windows"] * is_deep
-        for method in ("sa", "repeated", *windows):
+        for method in ("sa", "repeated", "coarse", *windows):
             if method not in self.options.left_out:
                 make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)
 
@@ -136,16 +137,11 @@ class AutoPlacer(Placer[AutoOptions]):
         is_unlike = _is_unlike(problem)
         is_deep = problem.num_units > MOST_UNITS_AT_ONCE
         is_large = problem.num_units > MOST_UNITS_FOR_ALL and has_schedule(problem)
-        is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s and costs.num_ops == problem.units.fine.num_ops
-        if is_unlike and is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
-            stages = Stages(costs, Execution.WORK_CONSERVING, incumbent.check, EFFORT, cut_by=barriers_of)
-            incumbent.report(bound=stages.bound)
+        if is_unlike:
+            _prove_by_stages(incumbent, costs)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
-        if find_blocks(costs) is not None:
-            yield Turn("repeated", 0.9 if is_deep else 0.15)
-        if size > MOST_CHOICES_TO_PROVE and has_schedule(problem) and coarse_of(costs) is not None:
-            yield Turn("coarse", 0.3)
+        yield from _turns_apart(problem, costs)
         if not is_large:
             yield Turn("sa", 0.15)
         if size <= MOST_CHOICES_TO_PROVE:
@@ -181,6 +177,25 @@ class AutoPlacer(Placer[AutoOptions]):
             return None
         note_turn(incumbent, turn, began_s, before, end)
         return end.status
+
+
+def _turns_apart(problem: Problem, costs: ScheduleProblem) -> Iterator[Turn]:
+    """Those that search a part of the problem by itself: one of equal blocks, and the heavy units, where all are too
+    many for an exact solver."""
+    if find_blocks(costs) is not None:
+        yield Turn("repeated", 0.9 if problem.num_units > MOST_UNITS_AT_ONCE else 0.15)
+    is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
+    if is_large and has_schedule(problem) and coarse_of(costs) is not None:
+        yield Turn("coarse", 0.3)
+
+
+def _prove_by_stages(incumbent: Incumbent, costs: ScheduleProblem) -> None:
+    """Report the bound of all stages, where ops are units, too many for bounds by pairs, and there is time for it."""
+    is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s
+    is_bounded &= costs.num_ops == incumbent.problem.units.fine.num_ops
+    if is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
+        stages = Stages(costs, Execution.WORK_CONSERVING, incumbent.check, EFFORT, cut_by=barriers_of)
+        incumbent.report(bound=stages.bound)
 
 
 def _is_unlike(problem: Problem) -> bool:

@@ -15,6 +15,8 @@ from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.local.values import lists_of, schedule
+from hsdag.methods.local.windows import has_schedule
+from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.apart import considered, searched_apart
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -33,7 +35,7 @@ HELD = 0.1
 WITHOUT = {"without": "repeated,coarse"}
 """What searches heavy units: ``auto`` without what would look for fewer of them, or for blocks."""
 APART, MOST_TRIED = 0.9, 20
-"""Share of the time in which heavy units are searched by themselves, and plans of these that are tried for all units."""
+"""Share of the time in which heavy units are searched alone, and plans of these that are tried for all units."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,10 @@ class CoarsePlacer(Placer[NoOptions]):
         return Status.FEASIBLE
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
-        """Have nothing compiled beside what ``auto`` prepares."""
+        if problem.costs is None or not has_schedule(problem) or coarse_of(problem.costs) is None:
+            return
+        for each in ("sa", "rules", "beam"):
+            make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
 
 
 @lru_cache(maxsize=1)
@@ -105,6 +110,7 @@ def coarse_of(costs: ScheduleProblem) -> Coarse | None:
         op_overhead_s=costs.op_overhead_s,
         transfer_overhead_s=costs.transfer_overhead_s,
         launch_s=costs.launch_s,
+        slowdown=costs.slowdown,
         name=f"{costs.name}, coarse",
     )
     return Coarse(problem, heavy)
@@ -122,6 +128,7 @@ def _sent_bytes(costs: ScheduleProblem, seconds: float) -> float:
 def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[tuple[int, int], float]:
     """Bytes by pair of heavy units, in topological order; ``heavy`` [U] takes in the light units that go with one."""
     inputs = Csr.build(costs.num_ops, costs.edge_dst, costs.edge_src)
+    able = costs.supported[np.argsort(heavy, kind="stable")[np.count_nonzero(heavy < 0) :]]  # [H, D]
     reach: list[dict[int, float]] = [{} for _ in range(costs.num_ops)]  # what comes from which heavy unit
     sent: dict[tuple[int, int], float] = {}
     for v in costs.topological_order.tolist():
@@ -131,8 +138,9 @@ def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[
             for unit, known in ({int(heavy[u]): np.inf} if heavy[u] >= 0 else reach[u]).items():
                 arriving[unit] = max(arriving.get(unit, 0.0), min(size, known))
         last = max(arriving, default=-1)
-        if heavy[v] < 0 and last >= 0 and arriving[last] >= held_bytes:
+        if heavy[v] < 0 and last >= 0 and arriving[last] >= held_bytes and (able[last] & costs.supported[v]).any():
             heavy[v] = last
+            able[last] &= costs.supported[v]
         for unit, size in arriving.items() if heavy[v] >= 0 else ():
             if unit != heavy[v]:
                 sent[unit, int(heavy[v])] = max(sent.get((unit, int(heavy[v])), 0.0), size)

@@ -6,13 +6,12 @@ Legend: U placement units, P positions, M units of a block.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from hsdag.ir.graph.coarsen import CoarseGraph
-from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.exact.base import TOLERANCE
 from hsdag.methods.exact.formulation import induced
@@ -112,7 +111,8 @@ def _is_optimal_in_a_row(incumbent: Incumbent, stages: Stages) -> bool:
 WEIGHT, OFTEN, LEAST_S = 1.5, 0.5, 0.1
 """The powers of a block's size and of how often it comes that its share of the time goes by; what it gets at least."""
 MOST_TRIED, TRYING = 12, 0.15
-"""Blocks on which plans of one are tried in a row, and for what share of the time that is left: a device that never waits takes what is ready, so that what is best alone may be far from that in a row."""
+"""Blocks on which plans of one are tried in a row, and for what share of the time that is left: a device that never
+waits takes what is ready, so that what is best alone may be far from that in a row."""
 
 
 def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list[list[Library]]:

@@ -139,7 +139,7 @@ def programs(problem: Problem, method: str) -> list[object]:
         return Answer(len(checksums))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "HEURISTICS", ("heft", "etf"))
+        patch.setattr(base, "HEURISTICS", ("heft", "greedy"))
         patch.setattr(cpsat, "solve_model", of_cpsat)
         patch.setattr(milp_split, "solve_model", of_cpsat)
         patch.setattr(LinearModel, "solved", of_scip)

@@ -23,7 +23,8 @@ from hsdag.placing.answer import (
     turned_down,
 )
 from hsdag.placing.copies import Copies
-from hsdag.placing.place import _other_executor, ignored, proposed_candidates, slow_devices, why_uncompared
+from hsdag.placing.kinds import Kinds
+from hsdag.placing.place import _other_executor, ignored, proposed_candidates, slow_devices, was_timed, why_uncompared
 from hsdag.placing.result import Tally, Verdict
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
@@ -242,7 +243,8 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
 
 def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
     """A search over three devices that measured plans, and what else it found."""
-    devices = SimpleNamespace(placed=[SimpleNamespace(openvino_name=f"CPU_{name}") for name in "ABC"])
+    specs = [SimpleNamespace(name=name, openvino_name=f"CPU_{name}") for name in "ABC"]
+    devices = SimpleNamespace(placed=specs, all=specs)
     session = SimpleNamespace(devices=devices, placed=lambda *_: Candidate("a split"))
     measured = [Event(Plan(np.array(placement)), Score(value), 1.0) for placement, value in events]
     given = {
@@ -252,6 +254,7 @@ def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
         "copies": {},
         "under_hetero": None,
         "proposals": None,
+        "kinds": Kinds(),
     } | found
     problem = SimpleNamespace(devices=tuple("ABC"))
     return cast(
@@ -263,6 +266,23 @@ def test_devices_that_take_more_times_as_long_as_another_one_are_slow() -> None:
     alone = [([d, d], value) for d, value in enumerate((1.0, 2.0, 2.1))]
     measured = searched([*alone, ([0, 1], 0.5)])
     assert (slow_devices(measured, 2.0), slow_devices(measured, 1.0)) == ({"C"}, {"B", "C"})
+    timed = searched([], kinds=Kinds({"A": 1.0, "B": 2.5}))  # nothing is known of the third one
+    assert (slow_devices(timed, 2.0), slow_devices(searched([]), 1.0)) == ({"B"}, set())
+
+
+def test_what_an_interrupt_leaves_to_be_compared_was_timed_before() -> None:
+    split, other = Plan(np.array([0, 1])), Plan(np.array([1, 0]))
+    plans = {"placement 1": split, "placement 2": other}
+    known: dict[str, Any] = {"plans": plans, "shardings": {"shards 1": None}, "copies": {"copies 1": None}}
+    found = searched([([0, 1], 1.0)], **known)
+    assert [was_timed(found, name) for name in ("placement 1", "HETERO:placement 1", "placement 2")] == [1, 1, 0]
+    assert not was_timed(found, "shards 1")
+    assert not was_timed(found, "copies 1")
+    timed = Kinds({"shards": 1.0, "copies": 1.0})
+    assert was_timed(searched([], **known, kinds=timed), "shards 1")
+    assert was_timed(searched([], **known, kinds=timed), "copies 1")
+    measured = SimpleNamespace(best_times=0.7)
+    assert was_timed(searched([], **known | {"proposals": measured}), "shards 1")
 
 
 @pytest.mark.parametrize(("period_s", "first"), [(0.9, "copies 1"), (1.1, "placement 1")])

@@ -88,7 +88,7 @@ def test_a_turn_begins_with_the_best_plan_of_those_before_it_and_all_are_counted
         assert pool.findings.is_over
     known_s = [EVALUATOR.evaluate(job.limits.known)[0].value for job in host.jobs]
     assert known_s == [min(known_s[: number + 1]) for number in range(len(known_s))]
-    assert [job.turn.method for job in host.jobs[:2]] == ["heft", "cpop"]
+    assert [job.turn.method for job in host.jobs[:2]] == ["heft", "critical-path"]
     assert known_s[1] == searched(PROBLEM, "heft", None)[0].score < known_s[0]
     spent = [500 - job.evaluations for job in host.jobs]
     assert spent == sorted(spent)
@@ -119,7 +119,7 @@ def test_a_method_that_costs_its_workers_is_reported_and_the_others_go_on() -> N
         found, _ = searched(PROBLEM, "auto", pool, evaluations=300)
     failures = {each.method: each.failure for each in found.contributions}
     assert failures["heft"] == "TurnJob ended 3 workers"
-    assert failures["etf"] is None
+    assert failures["greedy"] is None
     assert found.plan is not None
 
 

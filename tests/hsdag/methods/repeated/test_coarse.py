@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
-from hsdag.methods.repeated.coarse import MOST_CHOICES, Coarse, coarse_of, refined
+from hsdag.methods.repeated.coarse import MOST_CHOICES, coarse_of, refined
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
@@ -111,13 +113,13 @@ def test_there_is_no_coarse_problem_where_heavy_ops_are_many_or_nearly_all() -> 
     assert found.note == "no few ops take nearly all of the time"
 
 
-def test_devices_that_lack_a_light_op_lack_the_heavy_one_that_it_goes_with() -> None:
+@pytest.mark.parametrize(("lacking", "expected"), [([0], 1), ([0, 1], -1)])
+def test_a_light_op_goes_with_a_heavy_one_that_some_device_supports_with_it(lacking: list[int], expected: int) -> None:
+    """Device 0 lacks the light op, and device 1 may lack the heavy one."""
     problem = halves()
     time_s = problem.time_s.copy()
-    time_s[2, 0] = np.nan
-    coarse = not_none(coarse_of(ScheduleProblem.from_arrays(
-        time_s, np.stack([problem.edge_src, problem.edge_dst], axis=1), output_bytes=problem.output_bytes,
-        link_bandwidth_bytes_per_s=1.0,
-    )))  # fmt: skip
-    assert isinstance(coarse, Coarse)
-    assert np.isnan(coarse.costs.time_s[1]).tolist() == [True, False]
+    time_s[[2, 1][: len(lacking)], lacking] = np.nan
+    coarse = not_none(coarse_of(replace(problem, time_s=time_s)))
+    assert coarse.heavy[2] == expected
+    assert coarse.costs.supported.any(axis=1).all()
+    assert coarse.costs.supported[1].tolist() == [len(lacking) == 2, len(lacking) == 1]
