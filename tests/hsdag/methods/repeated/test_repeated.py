@@ -283,7 +283,7 @@ def test_kinds_of_blocks_share_time_and_evaluations_by_size_and_number(monkeypat
     incumbent = Incumbent(units, recorder, Limits())
     monkeypatch.setattr(Incumbent, "elapsed_s", property(lambda _: 5.0 * next(clock)))
     monkeypatch.setattr(Incumbent, "left_s", 100.0)
-    monkeypatch.setattr(placer, "_searched_apart", lambda *of: given.append(of[3:]) or (iter(()), 0.0))
+    monkeypatch.setattr(placer, "searched_apart", lambda *of: given.append(of[3:]) or (iter(()), 0.0))
     placer._searched_blocks(incumbent, found, 0.6)
     weight = np.array([len(found.fullest(kind)) for kind in range(3)]) ** 1.5 * np.bincount(found.kind + 1)[1:] ** 0.5
     share = 0.6 * weight / weight.sum()
