@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.search.solution import SolveResult
 
 
-_UNSAID = ("model", "example_input", "run_folder", "resume", "watcher", "progress")
+_NOT_REPEATED = ("model", "example_input", "run_folder", "resume", "watcher", "progress")
 """Parameters of ``place`` that a repeated command leaves out, or gives anew."""
 
 
@@ -111,7 +111,7 @@ def place(
     if is_folder and not (data_shape or tokens or shape) and is_generating(load_model(model, dynamic=True)):
         given["tokens"] = tokens = CHAT_TOKENS
         heard.on_step(f"The model generates text: it is placed for --tokens {tokens}.")
-    defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _UNSAID}
+    defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _NOT_REPEATED}
     options = PlaceOptions.of(
         given
         | {
