@@ -30,7 +30,7 @@ class MemoryCheck:
         return bool(np.isfinite(self.problem.memory_bytes).any())
 
     @property
-    def held_bytes(self) -> FloatArray:
+    def resident_bytes(self) -> FloatArray:
         """Return [N] the bytes that each op may keep in memory: its weights and its result."""
         return self.problem.weight_bytes + self.problem.output_bytes
 
@@ -71,9 +71,9 @@ class MemoryCheck:
         return simulate(self.problem, device, semantics, priority).peak_memory_bytes
 
 
-def over_memory(problem: ScheduleProblem, held_bytes: ArrayLike) -> BoolArray:
-    """Return [D] whether ``held_bytes``, [D] or a number for all devices, exceed the memory of each device."""
-    return np.asarray(np.asarray(held_bytes) > problem.memory_bytes * (1 + MEMORY_TOLERANCE), dtype=np.bool_)
+def over_memory(problem: ScheduleProblem, resident_bytes: ArrayLike) -> BoolArray:
+    """Return [D] whether ``resident_bytes``, [D] or a number for all devices, exceed the memory of each device."""
+    return np.asarray(np.asarray(resident_bytes) > problem.memory_bytes * (1 + MEMORY_TOLERANCE), dtype=np.bool_)
 
 
 def is_split_forced(problem: ScheduleProblem) -> bool:
