@@ -1,4 +1,4 @@
-"""The Python API, which the command line calls too."""
+"""Offer the functions of the library to Python programs and to the command line."""
 
 from __future__ import annotations
 
@@ -93,12 +93,13 @@ def place(
         output: File to which the placement is written.
         progress: Called with one line for each step, and for each best placement so far.
 
-    >>> import hsdag, openvino as ov
-    >>> x = ov.opset13.parameter([2], name="x")
-    >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
-    >>> result = hsdag.place(model, "CPU", budget="1s")
-    >>> result.placement.used_devices
-    ('CPU',)
+    Examples:
+        >>> import hsdag, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
+        >>> result = hsdag.place(model, "CPU", budget="1s")
+        >>> result.placement.used_devices
+        ('CPU',)
     """
     given = dict(locals())
     begin_s = time.monotonic()  # loading libraries is part of the budget
@@ -172,13 +173,14 @@ def solve(
         progress: Called with one line for each step, and for each best placement so far.
         on_better: Called with the best answer so far when it has improved, at most once a second.
 
-    >>> import hsdag
-    >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    >>> seconds = [[1.0, 2.0], [4.0, 1.0], [1.0, 2.0]]  # of three ops on two devices
-    >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1), (0, 2)], device_names=("gpu", "cpu"))
-    >>> result = hsdag.solve(problem, budget="5s")
-    >>> result.value, result.status.value, list(result.affinity.values())
-    (2.0, 'optimal', ['gpu', 'cpu', 'gpu'])
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> seconds = [[1.0, 2.0], [4.0, 1.0], [1.0, 2.0]]  # of three ops on two devices
+        >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1), (0, 2)], device_names=("gpu", "cpu"))
+        >>> result = hsdag.solve(problem, budget="5s")
+        >>> result.value, result.status.value, list(result.affinity.values())
+        (2.0, 'optimal', ['gpu', 'cpu', 'gpu'])
     """
     given = dict(locals())
     from hsdag.search.options import SolveOptions
@@ -214,13 +216,14 @@ def simulate(
         order: Which ready op runs first; by default priority if the placement has priorities, otherwise fifo.
         seed: Seed of the order random.
 
-    >>> import hsdag
-    >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    >>> seconds = [[1.0, 2.0], [4.0, 1.0]]  # of two ops on two devices
-    >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1)], op_names=("a", "b"), device_names=("gpu", "cpu"))
-    >>> result = hsdag.simulate(problem, {"a": "gpu", "b": "cpu"})
-    >>> result.value, result.busy_s, result.transfers
-    (2.0, {'gpu': 1.0, 'cpu': 1.0}, 1)
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> seconds = [[1.0, 2.0], [4.0, 1.0]]  # of two ops on two devices
+        >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1)], op_names=("a", "b"), device_names=("gpu", "cpu"))
+        >>> result = hsdag.simulate(problem, {"a": "gpu", "b": "cpu"})
+        >>> result.value, result.busy_s, result.transfers
+        (2.0, {'gpu': 1.0, 'cpu': 1.0}, 1)
     """
     from hsdag.search.simulate import parse_semantics, placed, simulate_placement
 
@@ -248,12 +251,13 @@ def compile_model(
         placement: A placement, its file, or the result or run folder of a search.
         properties: OpenVINO properties for compiling, by name.
 
-    >>> import hsdag, numpy, openvino as ov
-    >>> x = ov.opset13.parameter([2], name="x")
-    >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
-    >>> compiled = hsdag.compile_model(model, hsdag.place(model, "CPU", budget="1s"))
-    >>> compiled([numpy.array([-1.0, 2.0], dtype=numpy.float32)])[0].tolist()
-    [0.0, 2.0]
+    Examples:
+        >>> import hsdag, numpy, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
+        >>> compiled = hsdag.compile_model(model, hsdag.place(model, "CPU", budget="1s"))
+        >>> compiled([numpy.array([-1.0, 2.0], dtype=numpy.float32)])[0].tolist()
+        [0.0, 2.0]
     """
     import openvino as ov
 
@@ -334,13 +338,14 @@ def compare(
         resume: File of an unfinished comparison, which is continued.
         progress: Called with one line for each step, and for each best placement so far.
 
-    >>> import hsdag
-    >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    >>> seconds = [[1.0, 2.0], [4.0, 1.0], [1.0, 2.0]]  # of three ops on two devices
-    >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1), (0, 2)])
-    >>> comparison = hsdag.compare(problem, "heft,sa", seeds=1, budget="5s")
-    >>> [(row.method, row.mean_s) for row in comparison.rows]
-    [('heft', 2.0), ('sa', 2.0)]
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> seconds = [[1.0, 2.0], [4.0, 1.0], [1.0, 2.0]]  # of three ops on two devices
+        >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1), (0, 2)])
+        >>> comparison = hsdag.compare(problem, "heft,sa", seeds=1, budget="5s")
+        >>> [(row.method, row.mean_s) for row in comparison.rows]
+        [('heft', 2.0), ('sa', 2.0)]
     """
     from hsdag.comparing import Comparison, problem_called
     from hsdag.comparing import compare as run_compare
@@ -389,15 +394,16 @@ def export(
             model.
         shape: Shapes of the model's inputs, if not those that it was placed with.
 
-    >>> import hsdag, tempfile
-    >>> from pathlib import Path
-    >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    >>> problem = ScheduleProblem.from_arrays([[1.0, 2.0], [4.0, 1.0]], [(0, 1)], op_names=("a", "b"))
-    >>> placement = hsdag.solve(problem, "heft").placement
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     result = hsdag.export(placement, "json", Path(folder) / "devices.json")
-    ...     print(result.format, result.files[0].name)
-    json devices.json
+    Examples:
+        >>> import hsdag, tempfile
+        >>> from pathlib import Path
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> problem = ScheduleProblem.from_arrays([[1.0, 2.0], [4.0, 1.0]], [(0, 1)], op_names=("a", "b"))
+        >>> placement = hsdag.solve(problem, "heft").placement
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = hsdag.export(placement, "json", Path(folder) / "devices.json")
+        ...     print(result.format, result.files[0].name)
+        json devices.json
     """
     from hsdag.exports.base import ExportResult, export_placement, written_files
     from hsdag.ir.graph.reader import network_in

@@ -223,12 +223,13 @@ def bench(
         with_timeline: Whether to record when each part of the candidate runs; there must be only one.
         on_step: Called with a line for each step.
 
-    >>> import hsdag, openvino as ov
-    >>> x = ov.opset13.parameter([2], name="x")
-    >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
-    >>> result = hsdag.bench(model, devices="CPU", time=0.1)
-    >>> [(row.name, row.ratio) for row in result.rows]
-    [('CPU', 1.0)]
+    Examples:
+        >>> import hsdag, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
+        >>> result = hsdag.bench(model, devices="CPU", time=0.1)
+        >>> [(row.name, row.ratio) for row in result.rows]
+        [('CPU', 1.0)]
     """
     devices = [devices] if isinstance(devices, str) else devices
     if isinstance(placements, str | Path | Placement | PlaceResult):

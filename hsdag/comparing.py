@@ -158,12 +158,13 @@ class Comparison(Displayable, Record):
         refused: Reason for each method that cannot search the problem.
         runs: Searches that have ended.
 
-    >>> import hsdag
-    >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    >>> problem = ScheduleProblem.from_arrays([[1.0, 2.0], [4.0, 1.0]], [(0, 1)])
-    >>> comparison = hsdag.compare(problem, "heft,sa", seeds=2, budget="5s")
-    >>> [(run.method, run.seed, run.value_s) for run in comparison.runs]
-    [('heft', 0, 2.0), ('sa', 0, 2.0), ('heft', 1, 2.0), ('sa', 1, 2.0)]
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> problem = ScheduleProblem.from_arrays([[1.0, 2.0], [4.0, 1.0]], [(0, 1)])
+        >>> comparison = hsdag.compare(problem, "heft,sa", seeds=2, budget="5s")
+        >>> [(run.method, run.seed, run.value_s) for run in comparison.runs]
+        [('heft', 0, 2.0), ('sa', 0, 2.0), ('heft', 1, 2.0), ('sa', 1, 2.0)]
     """
 
     format: Literal["hsdag-comparison"] = "hsdag-comparison"

@@ -37,12 +37,13 @@ class SimulateResult(Simulated):
         transfers: Number of transfers between devices.
         transfer_bytes: Bytes of all transfers together.
 
-    >>> import hsdag
-    >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    >>> problem = ScheduleProblem.from_arrays([[1.0], [4.0]], [(0, 1)], op_names=("a", "b"), device_names=("gpu",))
-    >>> result = hsdag.simulate(problem, {"a": "gpu", "b": "gpu"})
-    >>> result.table()[1]
-    [['gpu', '2', '5000', '100.0', '0', '-']]
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> problem = ScheduleProblem.from_arrays([[1.0], [4.0]], [(0, 1)], op_names=("a", "b"), device_names=("gpu",))
+        >>> result = hsdag.simulate(problem, {"a": "gpu", "b": "gpu"})
+        >>> result.table()[1]
+        [['gpu', '2', '5000', '100.0', '0', '-']]
     """
 
     run: InMemory[Simulation]

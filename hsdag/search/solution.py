@@ -99,15 +99,16 @@ class SolveResult(Simulated):
         note: Reason why the method gave up, or empty. The answer is then the best that was evaluated before.
         breaking: Single devices that break a pin: their values are for comparison, they cannot be answers.
 
-    >>> import hsdag
-    >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    >>> seconds = [[1.0, 2.0], [4.0, 1.0]]  # of two ops on two devices
-    >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1)], op_names=("a", "b"), device_names=("gpu", "cpu"))
-    >>> result = hsdag.solve(problem, "heft")
-    >>> result.schedule[1]
-    {'op': 'b', 'device': 'cpu', 'start_s': 1.0, 'end_s': 2.0}
-    >>> result.single_devices, result.gap
-    ({'gpu': 5.0, 'cpu': 3.0}, 0.0)
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> seconds = [[1.0, 2.0], [4.0, 1.0]]  # of two ops on two devices
+        >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1)], op_names=("a", "b"), device_names=("gpu", "cpu"))
+        >>> result = hsdag.solve(problem, "heft")
+        >>> result.schedule[1]
+        {'op': 'b', 'device': 'cpu', 'start_s': 1.0, 'end_s': 2.0}
+        >>> result.single_devices, result.gap
+        ({'gpu': 5.0, 'cpu': 3.0}, 0.0)
     """
 
     status: Status
