@@ -1,4 +1,4 @@
-"""The worker process of the CUDA engine: answers what the OpenVINO worker answers, of placements on torch devices.
+"""Run the worker process of the CUDA engine, which answers the OpenVINO worker's requests on torch devices.
 
 Legend: N nodes, D devices, R results.
 """
@@ -51,11 +51,15 @@ from hsdag.scoring.workload_graph import double_values, problem_graph, random_in
 Arrays = list[NDArray[Any]]
 
 WARM_UPS, LEAST_RUNS = 2, 5
+"""Number of inferences before those that are timed; and least number timed, however long they take."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A graph, its inputs, and what a reference [R] computes from them, within seconds for each inference."""
+    """A graph, its inputs by name, and the function that computes its reference outputs [R].
+
+    The function takes a candidate that names the reference, a limit in seconds for an inference, and the inputs.
+    """
 
     graph: TorchGraph
     inputs: Inputs
@@ -63,9 +67,10 @@ class Source:
 
 
 def of_model(setup: WorkerSetup) -> Source:
-    """An OpenVINO model. References are OpenVINO's: compiled for the CPU, or op by op.
+    """Return an OpenVINO model as a source, whose references OpenVINO computes: compiled for the CPU, or op by op.
 
-    Raises UnsupportedOpError for an op that runs neither in torch nor by itself, and as reading models and inputs does.
+    Raises UnsupportedOpError for an op that torch does not run and OpenVINO does not run by itself, and the errors of
+    reading models and inputs.
     """
     worker = Worker(replace(setup, devices=()))
 
@@ -81,9 +86,9 @@ def of_model(setup: WorkerSetup) -> Source:
 
 
 def of_problem(setup: WorkerSetup) -> Source:
-    """A problem file whose ops have expressions; the reference is what they give in double precision.
+    """Return a problem file whose ops have expressions as a source, whose reference is computed in double precision.
 
-    Raises ModelError for an op without an expression, HsdagError for a file of inputs that lacks one.
+    Raises ModelError for an op without an expression, and HsdagError for a file of inputs that lacks one of them.
     """
     assert setup.model is not None
     problem = read_problem(setup.model)
@@ -107,7 +112,7 @@ def of_problem(setup: WorkerSetup) -> Source:
 
 
 class TorchWorker(CallHandler):
-    """Placed graphs by key, over one source and one set of devices, which say what products in f32 are rounded to.
+    """Worker that runs placements of one source on one set of devices, which say what products in f32 are rounded to.
 
     Targets are devices and, as baselines, ``EAGER:`` or ``GRAPH:`` and a device: without the engine, the latter as a
     CUDA graph.
@@ -124,9 +129,10 @@ class TorchWorker(CallHandler):
         self._references: dict[str, Arrays] = {}
 
     def open(self, key: str, candidate: Candidate, inference_limit_s: float | None = None) -> Opened:
-        """Place the graph, put constants and inputs on their devices, and see that an inference goes through.
+        """Place the graph, move constants and inputs to their devices, and make a first inference.
 
-        The answer counts tasks in place of submodels. A candidate that names no device of ours is a reference.
+        A candidate whose target is no device of this worker is a reference. In the answer, tasks are counted in place
+        of submodels.
         """
         self.close(key)
         begin_s = time.perf_counter()
@@ -150,11 +156,11 @@ class TorchWorker(CallHandler):
         return Opened(time.perf_counter() - begin_s, program.tasks.num_tasks, tuple(used))
 
     def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:  # noqa: ARG002
-        """Makespans, ending early after ``stop_after_s``; there are no scenarios."""
+        """Return the makespans of ``runs`` inferences in seconds, fewer if ``stop_after_s`` is over."""
         return latencies(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)
 
     def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
-        """Several inferences of one executor in flight."""
+        """Return the seconds per inference with several of them in flight in one executor."""
         request = self._requests[key]
         num = requests or REQUESTS_IN_FLIGHT
         if isinstance(request, TorchRequest):
@@ -162,32 +168,32 @@ class TorchWorker(CallHandler):
         return steady_period_s([request] * num, runs, most_s)
 
     def close(self, key: str) -> None:
-        """Forget a candidate; nothing where there is none."""
+        """Forget a candidate, if there is one of that key."""
         self._references.pop(key, None)
         if (request := self._requests.pop(key, None)) is not None:
             request.executor.close()
 
     def difference(self, key: str, reference: str) -> Distance:
-        """How far the outputs of one candidate are from those of another."""
+        """Return how far the outputs of one candidate are from those of another."""
         return output_difference(self.outputs(key), self.outputs(reference))
 
     def choices(self, target: str) -> list[str]:
-        """[N] the device itself, which runs every op."""
+        """Return [N] the device that runs each op, always ``target``."""
         return [target] * self._source.graph.num_nodes
 
     def left_to_openvino(self) -> list[str]:
-        """The types of ops that OpenVINO evaluates on the CPU."""
+        """Return the types of the ops that torch does not run, so that OpenVINO evaluates them on the CPU."""
         return sorted({node.op_type for node in self._source.graph.nodes if not node.in_torch})
 
     def outputs(self, key: str) -> Arrays:
-        """[R] what a candidate computes."""
+        """Return [R] the outputs of a candidate."""
         if key in self._references:
             return self._references[key]
         self._requests[key].start_async()
         return [_array_of(tensor) for tensor in self._requests[key].wait().values()]
 
     def timeline(self, candidate: Candidate, runs: int, inference_limit_s: float | None = None) -> Timeline:
-        """That of the median of ``runs`` inferences."""
+        """Return the timeline of the inference with the median latency of ``runs``."""
         request = self._request(candidate, limit_s=inference_limit_s)
         with request.executor:
             found = timed(request, runs)
@@ -201,7 +207,15 @@ class TorchWorker(CallHandler):
         for_s: float,
         again_s: float = math.inf,  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
+        """Return the median seconds of each op on one device, and the figures of the whole graph there.
+
+        The resident bytes are those of constants and inputs.
+
+        Args:
+            of: Device, by OpenVINO's name.
+            runs: Largest number of inferences.
+            for_s: Seconds after which no further inference is started.
+        """
         begin_s = time.perf_counter()
         request = self._request(Candidate(of))
         with request.executor as executor:
@@ -229,9 +243,9 @@ class TorchWorker(CallHandler):
         }
 
     def probe(self, what: Probe) -> Probed:
-        """Seconds that tensors take from one device to another, beside the ops at both ends; their median.
+        """Return the median seconds of a transfer between devices, without the ops at both ends.
 
-        Raises ExecutionError where they do not arrive as they were sent.
+        Raises ExecutionError if the data arrive changed.
         """
         devices = [self._devices[name] for name in what.devices]
         with TorchExecutor(probe_program(devices, what.tensors, what.size_bytes)) as executor:
@@ -276,14 +290,14 @@ class TorchWorker(CallHandler):
         *,
         limit_s: float | None = None,
     ) -> TorchRequest:
-        """A graph, else that of the source, on the devices of a candidate, in its order, with its inputs."""
+        """Return a request that runs a graph, by default the source's, as a candidate places and orders it."""
         names = candidate.target.split(",")
         inputs = self._source.inputs if graph is None else random_inputs(graph)
         graph = graph or self._source.graph
         devices = [self._devices[name] for name in names]
         placement = np.zeros(graph.num_nodes) if candidate.devices is None else map(names.index, candidate.devices)
         given = candidate.priority
-        last = len(given) if given else 0  # what has no rank comes behind the others
+        last = len(given) if given else 0  # ops without a rank come after the others
         priority = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
         executor = TorchExecutor(build_program(graph, list(placement), devices), priority=priority)
         try:
@@ -314,7 +328,7 @@ class MemoryTaken:
 
 
 def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: int) -> Program:
-    """An op on the first device that makes ``tensors`` tensors, and one on the last that reads them all."""
+    """Return a program whose op on the first device makes ``tensors`` tensors, which an op on the last one reads."""
     sizes = (float(size_bytes),) * tensors
     nodes = (
         TorchNode("sent", feed=Feed("sent", torch.uint8, (size_bytes,))),
