@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hsdag.methods.cuts.mincut import proven_bound
-from hsdag.placing.subject import with_costs
+from hsdag.placing.loaded_model import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problem.bounds.simple import critical_path_s, shared_load
 from hsdag.runtime.problem.placement_costs import PlacementCosts

@@ -162,8 +162,8 @@ def check_of(session: Session, options: PlaceOptions) -> Check:
     """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
     if not session.is_on_torch:
         return Check(reduced_precision(session.devices.all), options.reference, options.max_difference)
-    own = "numpy" if session.subject.is_workload else options.reference
-    return Check("f16 or bf16" * session.subject.reduces_precision, own, options.max_difference)
+    own = "numpy" if session.loaded.is_workload else options.reference
+    return Check("f16 or bf16" * session.loaded.reduces_precision, own, options.max_difference)
 
 
 class Verifier:

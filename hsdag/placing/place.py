@@ -283,7 +283,7 @@ def result_of(
     Where the search is kept on disk, with a measured run of the answer if there is time for one.
     """
     session, options, folder = search.session, search.options, search.folder
-    subject, devices = session.subject, session.devices.all
+    loaded, devices = session.loaded, session.devices.all
     rows = rows_of(search, final)
     wanted = wanted_of(search, final)
     settings = tuple(settings_record(each, final) for each in search.tuned.values())
@@ -318,7 +318,7 @@ def result_of(
         state_bytes_per_token=state_bytes_per_token(search, final),
         weight_bytes=weight_bytes_of(search, final),
         run_folder=None if folder is None else folder.path,
-        model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
+        model_path=None if loaded.name is None or loaded.is_workload else str(loaded.path.resolve()),
         environment={**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware},
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         samples={name: [list(each) for each in own.rounds] for name, own in final.comparison.samples.items()},

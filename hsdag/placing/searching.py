@@ -24,6 +24,7 @@ from hsdag.placing.copies import Copies, proposed_copies
 from hsdag.placing.final import RUNS_EACH_ROUND, Pace, Verifier, check_of
 from hsdag.placing.kinds import SHARDS, SPLIT, Kinds, contiguous
 from hsdag.placing.limits import within_difference
+from hsdag.placing.loaded_model import with_costs
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
 from hsdag.placing.shards import (
@@ -34,7 +35,6 @@ from hsdag.placing.shards import (
     told_under_hetero,
     told_undivided,
 )
-from hsdag.placing.subject import with_costs
 from hsdag.placing.tuning import Tuned
 from hsdag.placing.wanted import Wanted
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -456,8 +456,8 @@ class Search:
         )
 
     def _open(self, path: Path, *, resume: bool) -> RunFolder:
-        session, subject, labels = self.session, self.session.subject, self.session.subject.labels
-        source = subject.name if subject.is_workload or subject.name is None else subject.path.resolve()
+        session, loaded, labels = self.session, self.session.loaded, self.session.loaded.labels
+        source = loaded.name if loaded.is_workload or loaded.name is None else loaded.path.resolve()
         record = RunRecord(
             model=session.model_record,
             devices=list(session.devices.all),

@@ -23,7 +23,7 @@ from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
-from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
+from hsdag.placing.loaded_model import PlacedModel, read_for_torch, read_model
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
@@ -95,10 +95,10 @@ class Session(AbstractContextManager["Session"]):
             made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # of files that are mapped
             folder = Path(self.until_end.enter_context(made))
             if self.is_on_torch:
-                self.subject = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
+                self.loaded = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
             else:
-                self.subject = read_model(source, shapes, spare, folder, scenarios)
-            graph = self.subject.graph
+                self.loaded = read_model(source, shapes, spare, folder, scenarios)
+            graph = self.loaded.graph
             names = known[: len(devices.placed)]
             held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
             if names and room < held:
@@ -107,13 +107,13 @@ class Session(AbstractContextManager["Session"]):
                     f"{in_bytes(held)}"
                 )
             pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
-            self.scenarios = self.subject.scenarios
+            self.scenarios = self.loaded.scenarios
             self._take(devices, objective, pinned)
-            self.model_record = ModelRecord.of(self.graph, self.subject.name)
+            self.model_record = ModelRecord.of(self.graph, self.loaded.name)
             kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
-            self.digest = _digest(self.subject.path, inputs, kinds)
+            self.digest = _digest(self.loaded.path, inputs, kinds)
             setup = WorkerSetup(
-                self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios, kernels_s
+                self.loaded.path, devices.all, self.loaded.shapes, seed, inputs, self.scenarios, kernels_s
             )
             command = TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND
             self.client = self.until_end.enter_context(worker_client(setup, command))
@@ -126,14 +126,14 @@ class Session(AbstractContextManager["Session"]):
 
     def _take(self, devices: DeviceSet, objective: Objective, pinned: IntArray) -> None:
         """Have the model placed on these devices, as it was read."""
-        graph = self.subject.graph
+        graph = self.loaded.graph
         in_half = not self.is_on_torch and bool(half_constants(graph).any())
         in_single = [in_half and not reduced_precision((spec,)) for spec in devices.placed]
         self.devices = devices
         self.in_single = np.array(in_single, dtype=np.bool_)  # [D] devices that hold halves as singles
         self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
         self.widens = self.in_single & (not self.in_single.all())  # [D] the same, where graph has not counted it
-        units, labels = self.subject.units, self.subject.labels
+        units, labels = self.loaded.units, self.loaded.labels
         self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
 
     def use(self, devices: DeviceSet) -> None:

@@ -71,8 +71,8 @@ class ShardProposals:
     @cached_property
     def model(self) -> ov.Model:
         """The session's model."""
-        subject = self.session.subject
-        return load_model(subject.path, subject.shapes, dynamic=bool(self.session.scenarios))
+        loaded = self.session.loaded
+        return load_model(loaded.path, loaded.shapes, dynamic=bool(self.session.scenarios))
 
     @cached_property
     def shapes(self) -> Shapes:

@@ -38,7 +38,7 @@ from hsdag.runtime.problem.units import graph_of_problem, problem_of, unit_edges
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class LoadedModel:
     """A graph, the file that the worker reads it from, its name where it has one, fixed shapes, and scenarios.
 
     ``units`` are what is placed, and ``labels`` what is known of each op, where that is not left to the graph.
@@ -65,7 +65,7 @@ class Subject:
 
 def read_model(
     source: Any, shapes: Shapes | None, spare: Shapes | None, folder: Path, scenarios: Sequence[Scenario] = ()
-) -> Subject:
+) -> LoadedModel:
     """A model from its file, or an ``ov.Model`` or torch module, which is written to ``folder``.
 
     With ``scenarios`` inputs may stay dynamic, and the graph has their sizes. Raises ModelError as reading does.
@@ -83,12 +83,12 @@ def read_model(
         shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}
     of_model = tuple(scenario.of(model) for scenario in scenarios)
     graph = graph_of(model)
-    return Subject(sized(graph, model, of_model) if of_model else graph, path, name, dict(shapes or {}), of_model)
+    return LoadedModel(sized(graph, model, of_model) if of_model else graph, path, name, dict(shapes or {}), of_model)
 
 
 def read_for_torch(
     source: Any, shapes: Shapes | None, spare: Shapes | None, folder: Path, scenarios: Sequence[Scenario], devices: int
-) -> Subject:
+) -> LoadedModel:
     """A workload, by name or as an object, a problem file, or else a model, for so many devices of torch's.
 
     Raises OptionError for scenarios, and as reading does.
@@ -101,7 +101,7 @@ def read_for_torch(
     return read_model(source, shapes, spare, folder)
 
 
-def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
+def read_workload(source: Any, num_devices: int, folder: Path) -> LoadedModel:
     """A workload for so many devices where it does not say so itself, or a problem file whose ops have expressions.
 
     Raises ModelError for an op without an expression, and as finding a workload and reading a file do.
@@ -127,15 +127,14 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
                 f"op {op!r} of {name!r} has no expression, so it cannot be run: the problem holds costs alone"
             )
     labels = replace(problem.labels, canonical=graph.canonical_names)
-    return Subject(graph, path, name, units=replace(problem_of(problem).units, fine=graph), labels=labels)
+    return LoadedModel(graph, path, name, units=replace(problem_of(problem).units, fine=graph), labels=labels)
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedModel:
     """A graph and the devices it is placed on: what follows from them and a profile, without the devices.
 
-    ``units`` and ``labels`` are those of a ``Subject``. ``pinned`` [N] are devices of pinned ops, as ``pinned_devices``
-    gives them.
+    ``units`` and ``labels`` are those of the ``LoadedModel``; ``pinned`` [N] comes from ``pinned_devices``.
     """
 
     graph: ComputationGraph
