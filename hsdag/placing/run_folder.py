@@ -27,7 +27,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement, Record
 from hsdag.methods.registry import find_preset
-from hsdag.placing.given import refuse_model
+from hsdag.placing.load_placement import refuse_model
 from hsdag.placing.loaded_model import PlacedModel
 from hsdag.placing.result import PlaceResult, PlanRecord, read_result
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
