@@ -33,7 +33,7 @@ def speed_sentence(
     *,
     over_start: Ratio | None = None,
     disallowed: Mapping[str, str] | None = None,
-    wholes: Mapping[str, str] | None = None,
+    whole_devices: Mapping[str, str] | None = None,
     nearest: tuple[str, Ratio] | None = None,
     ignored: str | None = None,
     no_single: str = NO_SINGLE,
@@ -48,7 +48,7 @@ def speed_sentence(
     runs, whose name and placement ``twin`` says, and ``over_start`` that of the placement to start with. ``nearest`` is
     the best of the other placements, with how many times faster than the best single device it is. ``turned_down`` says
     why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
-    none; ``wholes`` what to do with whole devices that were faster; ``uncompared`` why no split was compared.
+    none; ``whole_devices`` what to do with whole devices that were faster; ``uncompared`` why no split was compared.
     ``busy`` is the share of the processors that other programs took meanwhile.
     """
     word = "faster" if takes == LATENCY.takes else "better"
@@ -91,7 +91,7 @@ def speed_sentence(
     clauses += [f"{name} was {word}, but is ruled out: {reason}" for name, reason in others.items()]
     said = [
         "; ".join(clauses),
-        *(f"The whole {name} was {word} than its parts: {do}" for name, do in (wholes or {}).items()),
+        *(f"The whole {name} was {word} than its parts: {do}" for name, do in (whole_devices or {}).items()),
     ]
     return " ".join(f"{each}." for each in said)
 
@@ -141,9 +141,9 @@ def faster_but_disallowed(final: FinalComparison) -> dict[str, str]:
     return {name: final.disallowed[name] for name in faster}
 
 
-def faster_wholes(final: FinalComparison) -> dict[str, str]:
+def faster_whole_devices(final: FinalComparison) -> dict[str, str]:
     """What is said of whole devices that were measured to be faster than the answer over their parts."""
-    return {name: WHOLE.format(name) for name in final.wholes if _is_faster(final, name)}
+    return {name: WHOLE.format(name) for name in final.whole_devices if _is_faster(final, name)}
 
 
 def _is_faster(final: FinalComparison, name: str) -> bool:

@@ -323,7 +323,7 @@ class FinalComparison:
     ``ratios`` say how many times faster than ``best_single`` a candidate is, or than the answer where there is none;
     finalists, baselines and devices are a family each, and so is the placement that the search started with.
     ``best_single`` is the fastest device that may be the answer, and where none may the fastest of all;
-    ``disallowed`` says why others may not, and ``wholes`` are devices that are none because a finalist beats every part
+    ``disallowed`` says why others may not, and ``whole_devices`` are devices that are none because a finalist beats every part
     of theirs. ``finalists`` come in the order of the search.
     """
 
@@ -334,7 +334,7 @@ class FinalComparison:
     answer: str
     verdicts: Mapping[str, Verdict]  # on the answer and every candidate that was rejected
     disallowed: Mapping[str, str]
-    wholes: tuple[str, ...]
+    whole_devices: tuple[str, ...]
     finalists: tuple[str, ...]
     others: float  # the share of the processors that other programs took
 
@@ -350,7 +350,7 @@ def final_comparison(
     start: Mapping[str, Candidate] | None = None,
     disallowed: Mapping[str, str] | None = None,
     slow: Collection[str] = (),
-    wholes: Collection[str] = (),
+    whole_devices: Collection[str] = (),
     defaults: Mapping[str, str] | None = None,
     end_s: float = math.inf,
     after_s: float = 0.0,
@@ -373,7 +373,7 @@ def final_comparison(
     finalists that would not be open ``after_s`` before ``end_s``, the time of what follows the rounds, if they took
     ``opening_s``. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
-    ``protocol.limit_s`` is too short; then outputs are checked, until ``end_s`` as ``Verifier`` says. Of ``wholes``,
+    ``protocol.limit_s`` is too short; then outputs are checked, until ``end_s`` as ``Verifier`` says. Of ``whole_devices``,
     devices of which others are parts, none is chosen where a finalist beats every part: it is for those who keep the
     division. Where none does, one that is about as fast as the fastest part is. ``defaults`` are devices as they are
     without the settings that were chosen for others, by name with the names of these: one is the answer where it is
@@ -404,7 +404,7 @@ def final_comparison(
     verdicts = _judged(verifier, singles) if check.is_limit else {}
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
-    parts = [name for name in allowed if name not in wholes]
+    parts = [name for name in allowed if name not in whole_devices]
     left_s = max(protocol.limit_s - (clock() - begin_s), LEAST_FINAL_SHARE * protocol.limit_s)
     comparison = compare(
         runner.run,
@@ -425,15 +425,17 @@ def final_comparison(
     kept = [name for name in begun if name not in reasons]
     beaten: tuple[str, ...] = ()
     on_step("checking outputs")
-    for able in [parts, allowed] if wholes else [allowed]:
+    for able in [parts, allowed] if whole_devices else [allowed]:
         best_single = comparison.fastest([name for name in alive if name in able] or alive) if alive else None
         rival = best_single if best_single in able else None
         answer, verdicts = _pick(verifier, comparison, list(finalists), rival, next(iter(kept), None), verdicts)
         if answer in finalists and rival is not None:
             beaten = tuple(name for name in allowed if name not in able)
             break
-    tied = [n for n in wholes if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= TIED]
-    if answer == best_single and tied and answer not in wholes:
+    tied = [
+        n for n in whole_devices if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= TIED
+    ]
+    if answer == best_single and tied and answer not in whole_devices:
         best_single = tied[0]
         answer, verdicts = _pick(verifier, comparison, [], best_single, None, verdicts)
     unbeaten = [
@@ -463,7 +465,7 @@ def final_comparison(
         answer=answer,
         verdicts=verdicts,
         disallowed=reasons,
-        wholes=beaten,
+        whole_devices=beaten,
         finalists=tuple(finalists),
         others=others.share(),
     )

@@ -34,9 +34,13 @@ def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelPr
     """Why single devices are ruled out: they break a pin, lack the memory for an inference, or are no limited part."""
     found = {} if profile is None else _overfull(session, profile)
     limited = {spec.plugin for spec in session.devices.placed if spec.name in options.memory_bytes}
-    own, wholes = session.devices.defaults, session.devices.whole_devices
+    own, whole_devices = session.devices.defaults, session.devices.whole_devices
     for spec in session.devices.rivals:
-        if spec.name in wholes and spec.plugin in limited and own.get(spec.name, spec.name) not in options.memory_bytes:
+        if (
+            spec.name in whole_devices
+            and spec.plugin in limited
+            and own.get(spec.name, spec.name) not in options.memory_bytes
+        ):
             found[spec.name] = "--memory is about its parts"
     for spec in session.devices.all:
         broken = next((pin for pin in options.pins if pin.device != own.get(spec.name, spec.name)), None)

@@ -184,8 +184,8 @@ class Session(AbstractContextManager["Session"]):
             "should_stop": should_stop,
         }
         profiler = Profiler(self.client, self.graph, self.digest, kept, has_one_course=not self.scenarios, **how)
-        wholes = wholes_of(self.devices) if side_by_side and not self.is_on_torch else ()
-        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, whole_devices=wholes)
+        whole_devices = whole_cpus(self.devices) if side_by_side and not self.is_on_torch else ()
+        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, whole_devices=whole_devices)
 
     def problem(
         self, *, max_share: float | None = None, profile: ModelProfile | None = None, is_free: bool = False
@@ -247,7 +247,7 @@ class Session(AbstractContextManager["Session"]):
         return candidate_of(problem, self.devices.placed, plan, executor)
 
 
-def wholes_of(devices: DeviceSet) -> tuple[DeviceSpec, ...]:
+def whole_cpus(devices: DeviceSet) -> tuple[DeviceSpec, ...]:
     """Return physical CPUs whose threads the devices that are placed on have among them, all of them."""
     shares = [int(spec.properties.get("INFERENCE_NUM_THREADS", 0)) for spec in devices.placed if spec.plugin == "CPU"]
     cpus = (spec for spec in devices.rivals if spec.plugin == "CPU" and spec.name not in devices.defaults)

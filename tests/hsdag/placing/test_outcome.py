@@ -16,7 +16,7 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.answer import (
     faster_but_disallowed,
-    faster_wholes,
+    faster_whole_devices,
     nearest_of,
     speed_sentence,
     too_few_rounds,
@@ -148,8 +148,8 @@ def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_b
     final.verdicts = {"lost": Verdict("cpu", 0.1, reason="it hung"), "CPU": Verdict("cpu", 0.1)}
     final.disallowed = dict.fromkeys(("B", "C", "CPU", "start", "unknown"), "a pin")
     assert faster_but_disallowed(final) == {"B": "a pin", "CPU": "a pin"}
-    final.wholes = ("B", "C", "unknown")
-    assert faster_wholes(final) == {"B": "run the model on B unless you need the parts for something else"}
+    final.whole_devices = ("B", "C", "unknown")
+    assert faster_whole_devices(final) == {"B": "run the model on B unless you need the parts for something else"}
     final.finalists = ("placement 1", "lost", "placement 2", "never ran")
     assert turned_down(final) == {"lost": "it hung"}
     assert nearest_of(final) == ("placement 2", ratios["placement 2"])
