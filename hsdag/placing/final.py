@@ -312,7 +312,7 @@ def _in_words(relative: float) -> str:
     return f"{relative:.0%} of their largest value" if relative < 1 else "more than their largest value"
 
 
-TIED = 0.98
+NEAR_TIE = 0.98
 """Of the speed of the fastest part: a whole device that has it is preferred."""
 
 
@@ -433,7 +433,7 @@ def final_comparison(
             beaten = tuple(name for name in allowed if name not in able)
             break
     tied = [
-        n for n in whole_devices if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= TIED
+        n for n in whole_devices if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= NEAR_TIE
     ]
     if answer == best_single and tied and answer not in whole_devices:
         best_single = tied[0]
