@@ -27,7 +27,7 @@ def speed_sentence(
     best_single: str | None,
     ratio: Ratio,
     rivals: Mapping[str, Ratio],
-    turned_down: Mapping[str, str] | None = None,
+    rejected: Mapping[str, str] | None = None,
     over_twin: Ratio | None = None,
     uncompared: str | None = None,
     *,
@@ -46,7 +46,7 @@ def speed_sentence(
     ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
     OpenVINO's own choices, which are made without what is ``ignored``. ``over_twin`` is that of what another executor
     runs, whose name and placement ``twin`` says, and ``over_start`` that of the placement to start with. ``nearest`` is
-    the best of the other placements, with how many times faster than the best single device it is. ``turned_down`` says
+    the best of the other placements, with how many times faster than the best single device it is. ``rejected`` says
     why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
     none; ``whole_devices`` what to do with whole devices that were faster; ``uncompared`` why no split was compared.
     ``busy`` is the share of the processors that other programs took meanwhile.
@@ -54,7 +54,7 @@ def speed_sentence(
     word = "faster" if takes == LATENCY.takes else "better"
     others = dict(disallowed or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
-    down = [f"{name} was {word}, but {reason}" for name, reason in (turned_down or {}).items() if name != answer]
+    down = [f"{name} was {word}, but {reason}" for name, reason in (rejected or {}).items() if name != answer]
     if best_single is None:
         clauses = [f"{no_single}; the placement does"]
     elif no_answer is not None:
@@ -65,7 +65,7 @@ def speed_sentence(
         ]
     elif answer == best_single:
         reasons = "; ".join(down) or uncompared or _nearest_words(best_single, nearest, takes)
-        is_open = any(TOO_FEW in reason for reason in (turned_down or {}).values())
+        is_open = any(TOO_FEW in reason for reason in (rejected or {}).values())
         clauses = [f"Not decided: {reasons}" if is_open else f"{reasons[:1].upper()}{reasons[1:]}"]
     elif takes != LATENCY.takes:
         times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
@@ -128,7 +128,7 @@ def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
     return {name: f"in {rounds} round{'s' * (rounds > 1)} only, {why}" for name, rounds in few.items()}
 
 
-def turned_down(final: FinalComparison) -> dict[str, str]:
+def rejected(final: FinalComparison) -> dict[str, str]:
     """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
     others = {name: final.ratios[name] for name in final.finalists if name in final.ratios}
     reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
@@ -152,7 +152,7 @@ def _is_faster(final: FinalComparison, name: str) -> bool:
 
 def nearest_of(final: FinalComparison) -> tuple[str, Ratio] | None:
     """The finalist with the best ratio to the best single device, which the answer is; None where none was compared."""
-    others = [name for name in final.finalists if name in final.ratios and name not in turned_down(final)]
+    others = [name for name in final.finalists if name in final.ratios and name not in rejected(final)]
     best = max(others, key=lambda name: final.ratios[name].value, default=None)
     return None if best is None else (best, final.ratios[best])
 

@@ -433,7 +433,9 @@ def final_comparison(
             beaten = tuple(name for name in allowed if name not in able)
             break
     tied = [
-        n for n in whole_devices if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= NEAR_TIE
+        n
+        for n in whole_devices
+        if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= NEAR_TIE
     ]
     if answer == best_single and tied and answer not in whole_devices:
         best_single = tied[0]

@@ -33,10 +33,10 @@ from hsdag.placing.answer import (
     faster_but_disallowed,
     faster_whole_devices,
     nearest_of,
+    rejected,
     speed_sentence,
     times_to_tell,
     too_few_rounds,
-    turned_down,
 )
 from hsdag.placing.bound import least_s, left_to_gain
 from hsdag.placing.devices import devices_of, settled
@@ -299,7 +299,7 @@ def result_of(
         rows=rows,
         no_single=_no_single(search, final),
         failures={**too_large, **final.comparison.failures},
-        turned_down=turned_down(final) | faster_but_disallowed(final) | faster_whole_devices(final),
+        turned_down=rejected(final) | faster_but_disallowed(final) | faster_whole_devices(final),
         verdict=final.verdicts[final.answer],
         finalists={name: PlanRecord.of(plan, len(devices)) for name, plan in search.plans.items()},
         tally=Tally.of(search.events, search.num_simulated),
@@ -465,7 +465,7 @@ def _sentence(search: Search, final: FinalComparison, settings: Sequence[DeviceS
         final.best_single,
         final.ratios[final.answer],
         family_ratios(comparison, list(automatic_candidates(session)), final.answer),
-        turned_down(final),
+        rejected(final),
         comparison.ratio(final.answer, twin) if twin in comparison.samples else None,
         why_uncompared(search, final),
         over_start=comparison.ratio(final.answer, START) if START in comparison.samples else None,
