@@ -65,7 +65,7 @@ PART = 0.3
 
 
 class BeamPlacer(Placer[NoOptions]):
-    """Beam search followed by ``windows`` from the best plan, for large graphs whose list schedules leave devices idle."""
+    """Beam search, then ``windows`` from the best plan; for large graphs whose list schedules leave devices idle."""
 
     name = "beam"
     objectives = ("latency",)
