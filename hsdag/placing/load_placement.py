@@ -1,4 +1,4 @@
-"""Loading of the placement that a caller names: in memory, in a file, or as the answer in a run folder."""
+"""Loading of a placement from memory, a file, or the answer of a search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuse_model(source: str | Path) -> None:
-    """Raise SearchError where a model is named in place of its placement."""
+    """Raise SearchError if the file is a model and not a placement."""
     if Path(source).suffix in MODEL_SUFFIXES and Path(source).is_file():
         raise SearchError(
             f"{source} is a model, and a placement file is expected, or a run folder; this writes one: "
@@ -24,9 +24,9 @@ def refuse_model(source: str | Path) -> None:
 
 
 def load_placement(source: str | Path | Placement | PlaceResult) -> Placement:
-    """Return the placement itself, that in a file, or the answer of a result or run folder.
+    """Return a placement as it is, from its file, or from the result or run folder of a search.
 
-    Raises SearchError for a model, and for a folder that holds no search, or one that has not ended.
+    Raises SearchError for a model, and for a folder without a finished search.
     """
     if isinstance(source, Placement):
         return source
