@@ -106,7 +106,7 @@ def place(
     from hsdag.ir.graph.reader import CHAT_TOKENS, is_generating, load_model, network_in
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models import Workload
-    from hsdag.placing.given import placement_of
+    from hsdag.placing.load_placement import load_placement
     from hsdag.placing.place import run_place
     from hsdag.search.options import PlaceOptions, command_words
 
@@ -122,7 +122,7 @@ def place(
             "arguments": command_words({name: given[name] for name in defaults}, defaults),
             "changes": _changes(method, settings, init),
             "scenarios": parse_scenarios(data_shape, tokens),
-            "start": None if start is None else placement_of(start),
+            "start": None if start is None else load_placement(start),
         }
     )
     if not isinstance(model, str | Path | Workload):
@@ -261,9 +261,9 @@ def compile_model(
     """
     import openvino as ov
 
-    from hsdag.placing.given import placement_of
+    from hsdag.placing.load_placement import load_placement
 
-    placement = placement_of(placement)
+    placement = load_placement(placement)
     if placement.executor == "work-conserving" and not placement.copies:
         return compile_work_conserving(model, placement, core, properties)
     return placement.compile(core or ov.Core(), _loaded(model, placement), properties, compile_work_conserving)
@@ -407,10 +407,10 @@ def export(
     """
     from hsdag.exports.base import ExportResult, export_placement, written_files
     from hsdag.ir.graph.reader import network_in
-    from hsdag.placing.given import placement_of
+    from hsdag.placing.load_placement import load_placement
 
     written_files(format, Path(output))  # which refuses what could not be written, before the model is read
-    loaded = placement_of(placement)
+    loaded = load_placement(placement)
     notes: list[str] = []
     network = None if model is None else _loaded(model, loaded, shape)
     path = network_in(Path(model)) if isinstance(model, str | Path) else None

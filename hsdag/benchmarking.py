@@ -24,7 +24,7 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.methods import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.placing.final import family_ratios
-from hsdag.placing.given import placement_of
+from hsdag.placing.load_placement import load_placement
 from hsdag.placing.result import PlaceResult, ScenarioRecord
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, default_of, make_core, named_devices
@@ -292,7 +292,7 @@ def bench(
 
 
 def _named(given: str | Path | Placement | PlaceResult, number: int) -> tuple[str, Placement]:
-    return str(given) if isinstance(given, str | Path) else f"placement {number}", placement_of(given)
+    return str(given) if isinstance(given, str | Path) else f"placement {number}", load_placement(given)
 
 
 def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:

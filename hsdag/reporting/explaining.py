@@ -18,7 +18,7 @@ from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName, Placement
-from hsdag.placing.given import placement_of
+from hsdag.placing.load_placement import load_placement
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RESULT, RunFolder
 from hsdag.placing.session import Session
@@ -270,7 +270,7 @@ def explain(
         raise OptionError("costs come from --run or from --model, not from both; leave one out")
     if shape and model is None:
         raise OptionError("--shape is for the model that is profiled: name it with --model, or leave --shape out")
-    chosen = placement_of(placement)
+    chosen = load_placement(placement)
     if run is not None:
         return explain_run(RunFolder.load(run), chosen)
     if model is None:

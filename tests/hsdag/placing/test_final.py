@@ -219,11 +219,16 @@ class Timed(CandidateRunner):
         ({"placement 1": 9.0, "start": 3.0, "CPU": 3.0}, {}, "CPU", "CPU"),
         ({"placement 1": 4.0, "start": 5.0, "CPU": 3.0}, {}, "CPU", "CPU"),  # faster than a start that is too slow
         ({"placement 1": 2.0, "A": 3.0, "B": 1.0}, {"disallowed": {"B": "a pin"}}, "placement 1", "A"),
-        ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "placement 1", "A"),
-        ({"placement 1": 2.0, "A": 3.0, "CPU": 1.0}, {"wholes": ["CPU"], "disallowed": PINNED}, "placement 1", "A"),
-        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "CPU", "CPU"),
-        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 3.05}, {"wholes": ["CPU"]}, "CPU", "CPU"),
-        ({"placement 1": 4.0, "A": 3.0, "CPU": 3.1}, {"wholes": ["CPU"]}, "A", "A"),
+        ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"whole_devices": ["CPU"]}, "placement 1", "A"),
+        (
+            {"placement 1": 2.0, "A": 3.0, "CPU": 1.0},
+            {"whole_devices": ["CPU"], "disallowed": PINNED},
+            "placement 1",
+            "A",
+        ),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"whole_devices": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 3.05}, {"whole_devices": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "CPU": 3.1}, {"whole_devices": ["CPU"]}, "A", "A"),
         ({"placement 1": 2.0, "differs": 1.0, "A": 3.0}, {}, "placement 1", "A"),  # by more than may be
         ({"placement 1": 9.0, "differs": 1.0, "A": 3.0}, {}, "A", "A"),
         ({"placement 1": 9.0, "A": 1.0, "given": 3.0}, {"defaults": {"given": "A"}}, "A", "A"),
@@ -255,7 +260,9 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
     )
     assert (found.answer, found.best_single) == (answer, best_single)
     assert all(found.ratios[name].value == pytest.approx(3.0 / times_ms[name]) for name in start)
-    assert (found.wholes == ("CPU",)) == ("wholes" in given and answer == "placement 1" and "disallowed" not in given)
+    assert (found.whole_devices == ("CPU",)) == (
+        "whole_devices" in given and answer == "placement 1" and "disallowed" not in given
+    )
     assert found.disallowed.keys() >= given.get("disallowed", {}).keys()
     assert check.is_limit or answer == "A" or "A" not in found.verdicts  # what is not the answer is not objected to
 

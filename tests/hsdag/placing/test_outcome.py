@@ -16,11 +16,11 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.answer import (
     faster_but_disallowed,
-    faster_wholes,
+    faster_whole_devices,
     nearest_of,
+    rejected,
     speed_sentence,
     too_few_rounds,
-    turned_down,
 )
 from hsdag.placing.copies import Copies
 from hsdag.placing.kinds import Kinds
@@ -87,7 +87,7 @@ WHY = {"B": "its outputs differ by 0.3"}
             "No placement beat CPU; OpenVINO's own AUTO:CPU measured faster than the placement without --pin.",
         ),
         (
-            ("CPU", "CPU", EQUAL, {}, {"turned_down": {"placement 1": "it hung", "CPU": "it differs"}}),
+            ("CPU", "CPU", EQUAL, {}, {"rejected": {"placement 1": "it hung", "CPU": "it differs"}}),
             "Placement 1 was faster, but it hung.",
         ),
         (
@@ -120,7 +120,7 @@ WHY = {"B": "its outputs differ by 0.3"}
         ),
         (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran."),
         (
-            ("CPU", "CPU", EQUAL, {}, {"turned_down": too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)})}),
+            ("CPU", "CPU", EQUAL, {}, {"rejected": too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)})}),
             "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed.",
         ),
         (
@@ -148,10 +148,10 @@ def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_b
     final.verdicts = {"lost": Verdict("cpu", 0.1, reason="it hung"), "CPU": Verdict("cpu", 0.1)}
     final.disallowed = dict.fromkeys(("B", "C", "CPU", "start", "unknown"), "a pin")
     assert faster_but_disallowed(final) == {"B": "a pin", "CPU": "a pin"}
-    final.wholes = ("B", "C", "unknown")
-    assert faster_wholes(final) == {"B": "run the model on B unless you need the parts for something else"}
+    final.whole_devices = ("B", "C", "unknown")
+    assert faster_whole_devices(final) == {"B": "run the model on B unless you need the parts for something else"}
     final.finalists = ("placement 1", "lost", "placement 2", "never ran")
-    assert turned_down(final) == {"lost": "it hung"}
+    assert rejected(final) == {"lost": "it hung"}
     assert nearest_of(final) == ("placement 2", ratios["placement 2"])
     final.finalists = ("lost",)
     assert nearest_of(final) is None

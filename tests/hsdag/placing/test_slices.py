@@ -13,8 +13,8 @@ import pytest
 
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import Incumbent, Status
+from hsdag.placing.loaded_model import with_costs
 from hsdag.placing.searching import LEAST_SLICE, Search, search_in_slices
-from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.objectives import find_objective

@@ -18,7 +18,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, HsdagError
 from hsdag.models import Workload
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
-from hsdag.placing.subject import read_workload
+from hsdag.placing.loaded_model import read_workload
 from hsdag.runtime.measuring.messages import Candidate, Probe, WorkerSetup, plain_targets
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
