@@ -199,7 +199,7 @@ class _Trial:
         return Kinds(times, self._share, tuple(self._untimed), sharding, split)
 
     def _of_several(self, alone_s: Mapping[str, float]) -> tuple[Sharding | None, tuple[str, ...]]:
-        """Time a sharding, copies and a split by what devices take alone; return the sharding and the split's devices."""
+        """Time a sharding, copies and a split by what devices take alone; return the sharding and the split's plan."""
         session, options = self._session, self._options
         if self._is_over(2 * self._compile_s):
             self._untimed += [SHARDS, SPLIT]
