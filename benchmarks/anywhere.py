@@ -38,7 +38,7 @@ from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import load_model
 from hsdag.models import MODELS, save_model_files
-from hsdag.placing.by_hand import divide
+from hsdag.placing.manual_sharding import divide
 from tests.placements import by_hand, halves
 
 DEVICES = parse_devices(f"CPU_0=CPU[{ONE}],CPU_1=CPU[{ONE}]")

@@ -30,7 +30,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "place": ("placing.result.PlaceResult",),
     "profile": ("profiling.ProfileResult", "profiling.AssumedCosts"),
     "report": ("reporting.report.ReportResult",),
-    "shard": ("placing.by_hand.ShardResult",),
+    "shard": ("placing.manual_sharding.ShardResult",),
     "simulate": ("search.simulate.SimulateResult",),
     "solve": ("search.solution.SolveResult",),
     "train": ("training.train.TrainResult",),

@@ -73,7 +73,7 @@ _SEARCHES = {*_METHODS, "drawing", "search"}
 LAYERS = {
     "scoring": {"scoring"},
     "workers": {"workers"},
-    "drawing": {"drawing", "scoring"},
+    "drawing": {"drawing"},
     "exports": {"exports"},
     "methods": _METHODS,
     "search": _SEARCHES,

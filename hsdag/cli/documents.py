@@ -66,7 +66,7 @@ def explain(
         for sentence in explanation.sentences:
             typer.echo(sentence)
         for title, columns, rows in explanation.tables(top):
-            print_table(f"SIMULATED: {title}", columns, rows)
+            print_table(title, columns, rows)
 
 
 def report(

@@ -43,7 +43,7 @@ def shard(
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import input_shapes, write_ir
     from hsdag.ir.placement.divided import divided
-    from hsdag.placing.by_hand import ShardResult, divide, sharded_problem
+    from hsdag.placing.manual_sharding import ShardResult, divide, sharded_problem
     from hsdag.runtime.problem.problem_file import write_problem
 
     if output.suffix not in (".json", ".xml"):

@@ -1,6 +1,7 @@
-"""The names of methods, rewards and hints: each class in a family's folder is the method that its ``name`` says.
+"""Names of methods, rewards and performance hints.
 
-So is each entry point of the group ``hsdag.placers`` of an installed package, whose name is the method's.
+A method is a ``...Placer`` class in a folder of this package, or an entry point of the group ``hsdag.placers`` of an
+installed package; its ``name`` is the method's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 REWARDS = ("measured", "simulated", "hybrid")
-"""How a search judges placements: it measures all, simulates all, or simulates many and measures the promising."""
+"""Ways to value placements: measure all, simulate all, or simulate many and measure the promising ones."""
 
 HINTS = {
     "latency": "LATENCY",
@@ -22,17 +23,17 @@ HINTS = {
     "ctput": "CUMULATIVE_THROUGHPUT",
     "none": None,
 }
-"""OpenVINO's performance hints by the names that benchmark_app has for them."""
+"""OpenVINO's performance hints, by the names that benchmark_app uses for them."""
 
 PLUG_INS = "hsdag.placers"
-"""The group of entry points that are methods of other packages."""
+"""Group of the entry points by which other packages provide methods."""
 
 _NAME = re.compile(r'^class \w+Placer\b(?:.*\n)+?    name = "([a-z-]+)"$', re.MULTILINE)
 
 
 @cache
 def method_modules() -> Mapping[str, str]:
-    """The module of every method by name; files are read, not imported, since solvers and torch load slowly."""
+    """Return the module of every method by name; files are read, not imported, as solvers and torch load slowly."""
     modules = {each.name: each.module for each in entry_points(group=PLUG_INS)}
     modules |= {
         name: ".".join((__package__, *file.relative_to(folder).with_suffix("").parts))
@@ -44,5 +45,5 @@ def method_modules() -> Mapping[str, str]:
 
 
 def method_names() -> tuple[str, ...]:
-    """Every method that ``--method`` takes."""
+    """Return the name of every method, sorted."""
     return tuple(method_modules())

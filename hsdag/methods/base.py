@@ -1,4 +1,4 @@
-"""Placer: a method that searches for plans through an evaluator, and the result of a search."""
+"""Placer: the base of the methods, which search for plans through an evaluator."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ O = TypeVar("O")  # noqa: E741 - options
 
 @dataclass(frozen=True)
 class NoOptions:
-    """A method without hyper-parameters."""
+    """Options of a method without hyper-parameters."""
 
 
 @dataclass(frozen=True)
 class Preset(Generic[O]):
-    """Hyper-parameters of a method under a name, with what suits them.
+    """Named hyper-parameters of a method, with matching settings of the search.
 
-    ``reward`` is the default reward. ``max_share`` is the largest share of all work
-    that one unit of a model may have; None leaves the default. ``measurement`` is how a plan is timed in a search.
+    Attributes:
+        reward: Default reward, one of REWARDS.
+        max_share: Largest share of the model's work in one placement unit; None for the default.
+        measurement: How often a plan is run to time it during the search.
     """
 
     options: O
@@ -39,12 +41,16 @@ class Preset(Generic[O]):
 class Placer(ABC, Generic[O]):
     """A placement method: a class ``...Placer`` in a file of a family's folder, with its ``name`` as a literal.
 
-    ``objectives`` are those it can search for, any where None; ``executions`` those it knows. ``gives_order`` says
-    that its plans come with orders, ``needs_costs`` that it computes on the costs of units, ``learns`` that it learns
-    from scores: methods that do not start again when costs were recalibrated. ``is_seeded`` says that other seeds may
-    find other plans, so that a pool of workers searches with several at once; other methods divide their work among the
-    workers, or have no use for them. ``num_tried`` is about how many plans it has evaluated, where that is known.
-    ``options_type`` is the dataclass of its hyper-parameters, whose defaults are the default preset.
+    Attributes:
+        objectives: Names of the objectives that it can search for; None for all.
+        executions: Kinds of execution that it can search for.
+        gives_order: Whether its plans have orders.
+        needs_costs: Whether it computes with the costs of units.
+        options_type: Dataclass of its hyper-parameters, whose defaults are the default preset.
+        learns: Whether it learns from scores; such a search is not restarted when costs were recalibrated.
+        is_seeded: Whether other seeds may find other plans, so that a pool of workers runs several seeds at once. Other
+            methods divide their work among the workers, or do not use them.
+        num_tried: Approximate number of plans that it evaluates; infinite if unknown.
     """
 
     name: ClassVar[str]
@@ -62,17 +68,17 @@ class Placer(ABC, Generic[O]):
 
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[O]]:  # noqa: ARG003
-        """The presets by name, 'default' among them; ``is_cheap`` says that plans will be simulated."""
+        """Return the presets by name, 'default' among them; ``is_cheap`` says that plans will be simulated."""
         return {"default": Preset(cls.options_type())}
 
     @classmethod
     def check(cls, problem: Problem) -> None:
-        """Raise OptionError for a problem that the method cannot search, before anything is evaluated."""
+        """Raise OptionError for a problem that the method cannot search."""
         cls.check_request(problem.objective, problem.semantics, has_costs=problem.costs is not None)
 
     @classmethod
     def check_request(cls, objective: Objective, semantics: Semantics, *, has_costs: bool) -> None:
-        """Raise OptionError for an objective, an execution or an order that the method does not know."""
+        """Raise OptionError for an objective, an execution or an order that the method does not support."""
         execution = semantics.execution
         if cls.objectives is not None and objective.name not in cls.objectives:
             choices = " or ".join(cls.objectives)
@@ -100,20 +106,22 @@ class Placer(ABC, Generic[O]):
         limits: Limits | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Result:
-        """Search until the method ends or the evaluator stops it; the best plan it had evaluated, and how it ended.
+        """Search until the method ends or the evaluator stops it, and return the best evaluated plan.
 
-        Goes on from what ``checkpoint`` holds where the method can. Raises OptionError as ``check`` does, SearchError
-        for a checkpoint of another search.
+        Args:
+            checkpoint: State of an earlier part of the search, from which methods that can do so continue.
+
+        Raises OptionError as ``check`` does, SearchError for a checkpoint of another search.
         """
         self.check(problem)
         return Incumbent(problem, evaluator, limits or Limits(), checkpoint).concluded(self._search)
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
-        """Have compiled what a search through simulated values of the problem calls, where the machine has not yet."""
+        """Compile the kernels that a search with simulated values calls, unless they are in the machine's cache."""
 
     @abstractmethod
     def _search(self, incumbent: Incumbent) -> Status:
-        """Search through ``incumbent``, which keeps the best; how it ended.
+        """Search through ``incumbent``, which keeps the best plan, and return how the search ended.
 
-        Raises SearchStopped when the evaluator does, GaveUp with the reason where the method found nothing.
+        Raises SearchStopped when the evaluator does, GaveUp with the reason if the method found nothing.
         """

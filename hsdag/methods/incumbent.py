@@ -1,4 +1,4 @@
-"""Incumbent: the best plan of a search so far, its bound and its clock; and how a search ends.
+"""Incumbent of a search (the best plan so far, its bound and its clock), limits of a search, and its result.
 
 Legend: U placement units, B plans.
 """
@@ -22,15 +22,15 @@ from hsdag.scoring.base import Checkpoint, Evaluator, Score, SearchStopped
 from hsdag.workers.pool import Pool
 
 LEAST_GAIN = 1e-9
-"""Share of the best value that counts as a better plan: less may be rounding."""
+"""Share of the best value by which a plan must be better to count as a gain; less may be rounding."""
 
 
 class GaveUp(Exception):  # noqa: N818 - an ending we expect, not an error
-    """A method ended and found nothing; the reason goes into its result."""
+    """End of a method that found nothing; the reason goes into its result."""
 
 
 class Status(Enum):
-    """How a search ended."""
+    """Ending of a search."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -39,7 +39,7 @@ class Status(Enum):
 
     @property
     def sentence(self) -> str:
-        """The ending in words."""
+        """Ending in words."""
         return {
             Status.OPTIMAL: "The answer meets the lower bound, but for rounding: no placement and no order is faster.",
             Status.FEASIBLE: "The method finished; a better placement may exist.",
@@ -50,12 +50,15 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a search may use beside its evaluations, and the seed of its randomness.
+    """Limits of a search other than the number of evaluations, its seed and its first plans.
 
-    ``seconds`` are for methods that compute for long without asking the evaluator, ``num_workers`` are threads.
-    ``pool`` has workers in other processes, which methods with independent parts use; they have one thread each.
-    ``known`` are plans to begin with; ``is_again`` says that they come from a search before this one, under other
-    costs, so that a portfolio need not ask for first plans again.
+    Attributes:
+        seconds: Time limit, which methods check that compute for long without the evaluator.
+        num_workers: Number of threads.
+        known: Plans to begin with.
+        is_again: Whether ``known`` comes from an earlier search with other costs, so that a portfolio need not compute
+            first plans again.
+        pool: Worker processes of one thread each, for methods with independent parts.
     """
 
     seconds: float = float("inf")
@@ -68,9 +71,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one method of a portfolio did, in seconds of the whole search: the best value before and after it.
+    """Contribution of one method of a portfolio.
 
-    ``failure`` says why it ended without a status.
+    Attributes:
+        began_s: Start, in seconds since the search began.
+        ended_s: End, in seconds since the search began.
+        before: Best value of the search before the method, in the objective's unit.
+        after: Best value of the search after the method.
+        failure: Why the method ended without a status; None if it did not.
     """
 
     method: str
@@ -83,18 +91,22 @@ class Contribution:
     failure: str | None
 
     def later(self, seconds: float) -> Contribution:
-        """The same in a search that began so much before the method's own part of it."""
+        """Return the contribution with times counted from ``seconds`` earlier."""
         return replace(self, began_s=self.began_s + seconds, ended_s=self.ended_s + seconds)
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a search ends with.
+    """Result of a search.
 
-    ``plan`` is the best that the method had evaluated, None before the first success, and ``score`` its value.
-    ``lower_bound`` is proven of all plans of the units, whatever their order; None where nothing is. OPTIMAL and
-    INFEASIBLE are proofs of the method's own, of its units. ``seconds`` is what it took, ``note`` says why a method
-    gave up, ``contributions`` what the methods of a portfolio did, in turn.
+    Attributes:
+        plan: Best evaluated plan; None if none was evaluated.
+        score: Value of the plan, in the objective's unit.
+        lower_bound: Proven lower bound of all plans of the units in any order; None if there is none.
+        status: Ending of the search; OPTIMAL and INFEASIBLE are proven by the method, for its units.
+        seconds: Duration of the search.
+        note: Why the method gave up; empty if it did not.
+        contributions: Contributions of the methods of a portfolio, in turn.
     """
 
     plan: Plan | None
@@ -107,9 +119,9 @@ class Result:
 
 
 class Incumbent(Evaluator):
-    """Evaluates for a method and keeps the best plan, its score, and the largest bound that was proven.
+    """Evaluator for a method that keeps the best plan, its value, and the largest proven bound.
 
-    Where costs were recalibrated since, the best is scored again.
+    When costs have been recalibrated, the best plan is evaluated again.
     """
 
     def __init__(
@@ -129,52 +141,52 @@ class Incumbent(Evaluator):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """Of the evaluator."""
+        """Version of the evaluator's costs."""
         return self.evaluator.version
 
     @property
     def progress(self) -> float:
-        """The share of the evaluations or of the seconds that is spent, whichever is more."""
+        """Share of the evaluations or of the seconds that is spent, whichever is larger."""
         return max(self.evaluator.progress, self.elapsed_s / self.limits.seconds)
 
     @property
     def costs(self) -> ScheduleProblem:
-        """The costs of the units, of methods that need them."""
+        """Costs of the units, for methods that need them."""
         return self.problem.known_costs
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of this search."""
+        """Seconds since this search began."""
         return time.monotonic() - self._begin
 
     @property
     def left_s(self) -> float:
-        """Seconds of the limit that are left, at least 0."""
+        """Seconds that are left of the limit, at least 0."""
         return max(self.limits.seconds - self.elapsed_s, 0.0)
 
     @property
     def evaluations_left(self) -> float:
-        """Of the evaluator."""
+        """Number of evaluations that are left, infinite without a limit."""
         return self.evaluator.evaluations_left
 
     def check(self) -> None:
-        """Raise SearchStopped when the evaluator does, or when the limit of seconds is over and a plan was found."""
+        """Raise SearchStopped when the evaluator does, or when the limit of seconds has passed and a plan is found."""
         self.evaluator.check()
         if self.best is not None and self.elapsed_s >= self.limits.seconds:
             raise SearchStopped
 
     def is_over(self, share: float = 1.0) -> bool:
-        """Whether such a share of the limit of seconds is over. Raises SearchStopped as ``check`` does."""
+        """Return whether this share of the limit of seconds has passed. Raises SearchStopped as ``check`` does."""
         self.check()
         return self.elapsed_s >= share * self.limits.seconds
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """One score per plan, in order. Raises SearchStopped as ``check`` does."""
+        """Return one score per plan, in order. Raises SearchStopped as ``check`` does."""
         self.check()
         return self._noted(plans, self.evaluator.evaluate(plans))
 
     def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:
-        """See ``Evaluator``."""
+        """Report plans, a number of evaluations or a proven bound; see ``Evaluator``."""
         if bound is not None:
             self.lower_bound = largest(self.lower_bound, bound)
         return self._noted(plans, self.evaluator.report(plans, count=count, bound=bound))
@@ -189,13 +201,16 @@ class Incumbent(Evaluator):
         return scores
 
     def consider(self, placement: IntArray, priority: IntArray | None = None) -> float:
-        """The value of a placement [U] with ranks [U]; of cheap evaluations, the smaller of that and without ranks."""
+        """Evaluate a placement [U] with ranks [U], and also without them if evaluations are cheap.
+
+        Returns the smaller value.
+        """
         ordered = [Plan(placement, priority)] if priority is not None and self.takes_order else []
         plans = [*ordered, Plan(placement)] if self.is_cheap or not ordered else ordered
         return min(score.value for score in self.evaluate(plans))
 
     def concluded(self, search: Callable[[Incumbent], Status]) -> Result:
-        """Search through this incumbent until the method ends or the evaluator stops it."""
+        """Run a search through this incumbent until it ends or the evaluator stops it, and return its result."""
         try:
             status, note = search(self), ""
         except SearchStopped:

@@ -1,4 +1,4 @@
-"""Memory repair: ops moved off devices whose memory a placement exceeds. Legend: N ops, D devices."""
+"""Memory repair, which moves ops off devices whose memory a placement exceeds. Legend: N ops, D devices."""
 
 from __future__ import annotations
 
@@ -10,56 +10,62 @@ from hsdag.runtime.problem.semantics import Semantics
 from hsdag.scoring.memory import MemoryCheck
 
 MOST_ROUNDS = 100
-"""Simulations after which a repair gives up; each round relieves a device of a quarter of its excess, or of one op."""
+"""Give up after this many simulations; each round takes at least a quarter of the excess off a device, or one op."""
 
 
 def fastest_devices(problem: ScheduleProblem) -> IntArray:
-    """[N] the device that runs each op fastest; ties by device index."""
+    """Return the device that runs each op fastest [N]; ties go to the lower device index."""
     return np.asarray(np.argmin(np.where(problem.supported, problem.time_s, np.inf), axis=1), dtype=np.int64)
 
 
 def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics) -> IntArray:
-    """A placement [N] near ``placement`` that no memory is exceeded by, or ``placement`` where none is found.
+    """Return a placement [N] near ``placement`` [N] that fits into memory, or ``placement`` if none is found.
 
-    Ops leave the fullest device for others with room, those first that cost least for each byte. The simulated peak
-    memory is the judge.
+    Ops leave the fullest device for others with room, in the order of added seconds per byte. The simulated peak of
+    memory decides whether a placement fits.
     """
     check = MemoryCheck(problem, semantics)
     device = placement.copy()
     for _ in range(MOST_ROUNDS):
         if check.fits(device):
             return device
-        if not _relieve(problem, check.held_bytes, device, problem.memory_bytes - check.peak_bytes(device)):
+        if not _relieve(problem, check.resident_bytes, device, problem.memory_bytes - check.peak_bytes(device)):
             break
     return placement
 
 
-def _relieve(problem: ScheduleProblem, held_bytes: FloatArray, device: IntArray, room: FloatArray) -> bool:
-    """Move ops off the device with the least ``room`` [D] to where there is some; whether any could be."""
+def _relieve(problem: ScheduleProblem, resident_bytes: FloatArray, device: IntArray, room: FloatArray) -> bool:
+    """Move ops off the fullest device, in place, and return whether any could be moved.
+
+    Args:
+        resident_bytes: Bytes that each op holds on its device [N].
+        device: Placement [N], which is changed.
+        room: Bytes that are free on each device, negative where memory is exceeded [D]; changed as well.
+    """
     full = int(np.argmin(room))
     moved = False
     extra_s = move_costs_s(problem, device)
-    possible = np.isfinite(extra_s) & (held_bytes[:, None] > 0) & (held_bytes[:, None] <= room[None, :])
+    possible = np.isfinite(extra_s) & (resident_bytes[:, None] > 0) & (resident_bytes[:, None] <= room[None, :])
     possible &= (device == full)[:, None]
     possible[:, full] = False
     ops, targets = np.nonzero(possible)
     wanted = -room[full] / 4
-    for i in np.argsort(extra_s[ops, targets] / held_bytes[ops], kind="stable").tolist():
+    for i in np.argsort(extra_s[ops, targets] / resident_bytes[ops], kind="stable").tolist():
         v, target = ops[i], targets[i]
-        if device[v] == full and held_bytes[v] <= room[target]:
+        if device[v] == full and resident_bytes[v] <= room[target]:
             device[v] = target
             moved = True
-            room[target] -= held_bytes[v]
-            wanted -= held_bytes[v]
+            room[target] -= resident_bytes[v]
+            wanted -= resident_bytes[v]
             if wanted <= 0:
                 break
     return moved
 
 
 def move_costs_s(problem: ScheduleProblem, device: IntArray) -> FloatArray:
-    """[N, D] what a placement [N] costs more, in turn, with one op on another device; infinite where that lacks it.
+    """Return the seconds [N, D] that moving one op of a placement [N] to another device adds to the sum of its costs.
 
-    Launches are left out, and a result counts for each of its readers.
+    Infinite where a device does not support the op. Launches are left out, and a result counts once per reader.
     """
     src, dst, size = problem.edge_src, problem.edge_dst, problem.edge_bytes[:, None]
     off = ~np.eye(problem.num_devices, dtype=np.bool_)

@@ -1,7 +1,4 @@
-"""Methods by name: each is a class in a file of a family's folder, imported on first use.
-
-Hyper-parameters are fields of a method's dataclass by name, as ``--set NAME=VALUE`` gives them.
-"""
+"""Registry of methods, which finds a method by its name, imports it on first use and sets its hyper-parameters."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from hsdag.methods import method_modules, method_names
 from hsdag.methods.base import O, Placer, Preset
 
 INITIAL = "initial"
-"""The hyper-parameter of methods that can begin with a policy: its file."""
+"""Name of the hyper-parameter that holds the policy file a method begins with."""
 
 
 def find_method(name: str) -> type[Placer[Any]]:
-    """A method by name. Raises OptionError that lists the choices, or says what is wrong with a plug-in."""
+    """Return a method by name. Raises OptionError for an unknown name or a plug-in that does not load."""
     if name not in method_modules():
         raise OptionError(f"unknown method {name!r}{choices_for(name, method_names())}")
     module = method_modules()[name]
@@ -40,23 +37,27 @@ def find_method(name: str) -> type[Placer[Any]]:
 def make_placer(
     method: str, preset: str = "default", changes: Mapping[str, str] | None = None, *, is_cheap: bool = False
 ) -> Placer[Any]:
-    """A placer with the hyper-parameters of a preset, some of them changed; ``is_cheap`` as in ``Placer.presets``.
+    """Return a placer with the hyper-parameters of a preset, some of them changed.
 
-    Raises OptionError for an unknown method, preset or hyper-parameter, with the choices.
+    Args:
+        changes: Text of the changed hyper-parameters, by name.
+        is_cheap: Whether plans will be simulated, which some presets depend on.
+
+    Raises OptionError for an unknown method, preset or hyper-parameter, and for an invalid value.
     """
     chosen = find_preset(method, preset, is_cheap=is_cheap)
     return find_method(method)(changed_options(method, chosen.options, changes or {}))
 
 
 def find_preset(method: str, preset: str, *, is_cheap: bool = False) -> Preset[Any]:
-    """A preset of a method. Raises OptionError that lists the choices."""
+    """Return a preset of a method. Raises OptionError for an unknown method or preset."""
     if preset not in (presets := find_method(method).presets(is_cheap=is_cheap)):
         raise OptionError(f"method {method!r} has no preset {preset!r}{choices_for(preset, presets)}")
     return presets[preset]
 
 
 def parse_changes(given: Sequence[str]) -> dict[str, str]:
-    """Text by name from ``NAME=VALUE``. Raises OptionError for what has another form, or a name given twice."""
+    """Parse ``NAME=VALUE`` texts. Raises OptionError for a text of another form, and for a name given twice."""
     changes: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -69,9 +70,9 @@ def parse_changes(given: Sequence[str]) -> dict[str, str]:
 
 
 def begun_with(method: str, policy: str | Path, changes: Mapping[str, str]) -> dict[str, str]:
-    """``changes`` with a policy file to begin with, as ``--init`` gives it.
+    """Return ``changes`` with the policy file to begin with added.
 
-    Raises OptionError for a method that uses none, and where ``changes`` name a file too.
+    Raises OptionError for a method that uses no policy, and if ``changes`` name a policy too.
     """
     if INITIAL not in (field.name for field in fields(find_method(method).options_type)):
         raise OptionError(f"method {method!r} uses no policy: leave out --init, or choose 'auto' or the policy's own")
@@ -81,9 +82,9 @@ def begun_with(method: str, policy: str | Path, changes: Mapping[str, str]) -> d
 
 
 def changed_options(method: str, options: O, changes: Mapping[str, str]) -> O:
-    """The hyper-parameters of a method with some changed.
+    """Return the hyper-parameters of a method with some changed, from their text by name.
 
-    Raises OptionError for a name that is none, with the choices, and for a value of another type or out of range.
+    Raises HyperParameterError for an unknown name, OptionError for a value of another type or out of range.
     """
     hints = get_type_hints(type(options))
     names = [field.name for field in fields(options)]  # type: ignore[arg-type]

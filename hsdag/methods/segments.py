@@ -1,4 +1,4 @@
-"""Segments: a model between the tensors through which all paths of its work pass.
+"""Segments of a model, cut at the tensors through which all paths of its work pass.
 
 Legend: N ops, D devices, K segments.
 """
@@ -17,17 +17,29 @@ from hsdag.ir.shards.regions import Shapes
 from hsdag.ir.shards.rules import shape_of
 
 LEAST_SHARE = 1e-4
-"""Of the model's work: ops that do less are no reason to divide a region, and what reads nothing else runs anywhere."""
+"""Share of the model's work below which an op is not worth dividing; ops that depend on no larger one are repeated on
+every device."""
 
 NOISE = 0.15
-"""What times of equal segments may differ by, as a share of their median."""
+"""Largest difference of the times of equal segments, as a share of their median."""
 
 
 class Segments:
-    """The segments [K] of a model: each ends in an op of ``cuts``, and has ``main`` ops among its ``members``.
+    """Segments of a model.
 
-    Of equal segments the ``kinds`` are the same number, and so are the times ``time_s`` [N, D], infinite where a device
-    lacks an op. ``others`` are the ops that are no main ones. No segments are equal unless they ``can_be_equal``.
+    Args:
+        time_s: Seconds of each op on each device, NaN where it does not run [N, D].
+        pins: Devices of pinned ops.
+        repeated: Ops that every device repeats [N].
+        can_be_equal: Whether to look for equal segments.
+
+    Attributes:
+        cuts: Last op of each segment [K].
+        main: Main ops of each segment [K]: those worth dividing, and the ops that depend on one.
+        members: All running ops of each segment [K].
+        others: Running ops that are not main ones.
+        kinds: A number per segment [K], the same for equal segments.
+        time_s: Seconds of each op on each device, infinite where it does not run, averaged over equal segments [N, D].
     """
 
     def __init__(
@@ -48,12 +60,12 @@ class Segments:
         self.kinds = self._equal_segments() if can_be_equal else list(range(len(self.main)))
 
     def is_heavy(self, v: int) -> bool:
-        """Whether an op is a product or a convolution that does a share of the work worth dividing."""
+        """Return whether an op is a matrix product or a convolution that does more than LEAST_SHARE of the work."""
         is_kernel = self._shapes.op(v).type in ("MatMul", "Convolution", "GroupConvolution")
         return is_kernel and bool(self._work_s[v] > LEAST_SHARE * self._work_s.sum())
 
     def _main_ops(self) -> BoolArray:
-        """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
+        """Return which ops [N] are worth dividing or depend on one that is; all others are cheap to repeat."""
         graph = self._shapes.graph
         is_main: BoolArray = self._work_s > LEAST_SHARE * self._work_s.sum()
         is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"])
@@ -64,7 +76,7 @@ class Segments:
         return is_main
 
     def _cut_ops(self) -> list[int]:
-        """Ops through whose results every path of the main ops goes, in order, and the last main op."""
+        """Return the ops whose results every path through the main ops passes, in order, and the last main op."""
         found: list[int] = []
         furthest = -1
         main = np.flatnonzero(self._is_main)
@@ -76,9 +88,10 @@ class Segments:
         return [*found, *([int(main[-1])] if len(main) and int(main[-1]) not in found else [])]
 
     def _useful(self, cuts: list[int]) -> list[int]:
-        """Cuts without those between what can be divided by rows as a whole and light ops that keep the tensor's size.
+        """Remove cuts that only separate a region from light ops which can be divided by rows together with it.
 
-        The result of a product of matrices stays one: it may be a sum of partial results.
+        The light ops must keep the tensor's size. A cut at a matrix product stays, as its result may be a sum of
+        partial results.
         """
         kept = [-1, *cuts[:1]]
         for before, last in itertools.pairwise(cuts):
@@ -92,7 +105,10 @@ class Segments:
         return {v for v in range(before + 1, last + 1) if self._is_main[v] and self.is_heavy(v)}
 
     def _is_by_rows(self, before: int, cut: int, last: int) -> bool:
-        """Whether what follows an op up to ``last``, by way of a cut of the same size, is divided as a whole."""
+        """Return whether the ops between ``before`` and ``last`` form one region by rows that includes ``cut``.
+
+        The results of ``cut`` and ``last`` must have the same size.
+        """
         inside = {cut, *self._heavy(before, cut)}
         sizes = self._shapes.op(last).outputs[0]
         axes = [axis for axis, size in enumerate(sizes) if size >= self.time_s.shape[1]]
@@ -101,9 +117,9 @@ class Segments:
         return is_same and any(region is not None and inside <= set(region.ops) for region in regions)
 
     def _equal_segments(self) -> list[int]:
-        """A number for each segment [K], the same for equal ones: these have equal ops that read and give the same.
+        """Number the segments [K], equal ones alike, and set the times of their ops to the mean.
 
-        Their ops take the mean of what was measured, from which no more than noise sets those of one number apart.
+        Equal segments have equal ops with equal inputs and readers, and their times differ by no more than NOISE.
         """
         kinds = list(range(len(self.members)))
         found = dict[tuple[object, ...], list[int]]()
@@ -122,7 +138,12 @@ class Segments:
         return kinds
 
     def _looks(self, v: int, place: Mapping[int, int], cut: int) -> tuple[object, ...]:
-        """All that says how an op of a segment may be divided, beside its time; ``place`` is that of its ops."""
+        """Return all properties of an op, other than its time, that decide how it may be divided.
+
+        Args:
+            place: Position of each op of the segment.
+            cut: Last op of the segment before; -1 for the first segment.
+        """
         op = self._shapes.op(v)
         graph = self._shapes.graph
         reads = [self._shapes.producer(v, port) for port in range(len(op.inputs))]
@@ -136,7 +157,7 @@ class Segments:
 
 
 def _known_looks(node: Any) -> tuple[object, ...]:
-    """What a known value is made of, such as weights and scales of groups: types and sizes, and no numbers."""
+    """Return the types and sizes, without values, of the ops that make a constant input, like weights and scales."""
     sources = () if node.get_type_name() in SHAPE_OF_TYPES else node.input_values()
     made = node.get_type_name(), str(node.get_output_element_type(0)), shape_of(node.output(0))
     return *made, *(_known_looks(value.get_node()) for value in sources)

@@ -1,4 +1,4 @@
-"""Proposing shards: what dynamic programming finds at several prices of syncs, and a local search from the best."""
+"""Proposals of ways to divide a model, by dynamic programming at several prices of syncs and by local search."""
 
 from __future__ import annotations
 
@@ -21,10 +21,16 @@ from hsdag.methods.sharding import ShardChooser, ShardCosts, Sharding
 T = TypeVar("T")
 
 PRICES = (1.0, 0.5, 2.0)
-"""Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
+"""Prices of syncs, as multiples of their measured seconds: lower ones give smaller regions, higher ones larger."""
 
-NEAR_PRICES, MOST_TRIALS, NUM_PROPOSED = (1.0, 0.8, 1.25, 8.0), 16, 3
-"""Prices around a known one, and one for few syncs; changes of the fastest way that are tried, and results at most."""
+NEAR_PRICES = (1.0, 0.8, 1.25, 8.0)
+"""Multiples of a fitted price of syncs to try; the last one leads to few syncs."""
+
+MOST_TRIALS = 16
+"""Number of random changes of the fastest sharding to try after some were measured."""
+
+NUM_PROPOSED = 3
+"""Largest number of proposals."""
 
 
 def propose(
@@ -38,13 +44,18 @@ def propose(
     is_over: Callable[[], bool] = lambda: False,
     least: int = 0,
 ) -> list[Sharding]:
-    """Ways to divide a model that are faster than the best device alone, as ``predict`` has it, the fastest first.
+    """Return ways to divide a model that are predicted to beat the best single device, the fastest first.
 
-    So many at ``least``, which may be no faster, so that what is not predicted to gain anything can be measured. Where
-    time ``is_over``, what was found by then.
+    They use all devices, or only the fastest two, three and so on. The fastest, perhaps ``with_repeated`` ops, is
+    ``refined``.
 
-    All devices divide it, or the fastest two, three and so on; the fastest way, as it is or ``with_repeated`` ops, is
-    ``refined`` in so many ``trials``.
+    Args:
+        pins: Devices of ops that are not divided.
+        prices: Factors of the seconds of syncs, each of which may lead to other regions.
+        predict: Predicts the seconds of an inference.
+        trials: Number of random changes to try.
+        is_over: Returns True to end with what was found.
+        least: Least number to return, even if they are no faster, so that they can be measured.
     """
     whole_s = np.where(np.isnan(costs.time_s), np.inf, costs.time_s)[list(map(bool, shapes.runs))].sum(axis=0)
     fastest = np.argsort(whole_s, kind="stable").tolist()
@@ -72,11 +83,14 @@ def propose(
     return found[: min(num, NUM_PROPOSED)]
 
 
-SPREAD, MOST_DRAWS = 0.08, 8
-"""Standard deviation of bounds, as a share; most draws for each trial."""
+SPREAD = 0.08
+"""Standard deviation of a moved bound, as a share of the region's extent."""
+
+MOST_DRAWS = 8
+"""Largest number of random changes drawn for each trial; many change nothing or were tried before."""
 
 KERNELS = ("Convolution", "GroupConvolution", "MatMul")
-"""Op types that do most of the work; what alone reads one goes where it goes."""
+"""Op types that do most of the work; ops that only read one move to another device with it."""
 
 
 def refined(
@@ -88,11 +102,17 @@ def refined(
     shared: Callable[[Region], Region | None] = lambda _: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Sharding:
-    """The fastest of the ways to divide a model to which ``trials`` random changes lead, each kept if it is no slower.
+    """Improve a way to divide a model by random changes, each kept if it is predicted to be no slower.
 
-    A bound moves, a region ends before a window that reads beyond a share, it goes on with what reads it, and is
-    ``shared`` anew, or an op that is not divided has another device, unless it is ``pinned``. Ends where time
-    ``is_over``.
+    A change moves a bound between shares, ends a region before a window that reads beyond a share, extends a region by
+    ops that read it, or moves an undivided op to another device.
+
+    Args:
+        predict: Predicts the seconds of an inference.
+        pinned: Ops that stay where they are.
+        trials: Number of changes to try.
+        shared: Gives an extended region new shares; None if it cannot be divided.
+        is_over: Returns True to end early.
     """
     changes = _Changes(shapes, pinned, shared, np.random.default_rng(0))
     seen = [way]
@@ -100,7 +120,7 @@ def refined(
     for _ in range(MOST_DRAWS * trials):  # some change nothing, or lead to what was tried before
         if is_over():
             break
-        with contextlib.suppress(PlacementError):  # of what cannot be divided so
+        with contextlib.suppress(PlacementError):  # the change is impossible
             changed = moves[changes.rng.integers(len(moves))](way)
             if changed not in seen and len(seen) <= trials:
                 seen.append(changed)
@@ -111,7 +131,7 @@ def refined(
 
 @dataclass(frozen=True, eq=False)
 class _Changes:
-    """Random changes of ways to divide a model. Raise PlacementError where there is nothing to change so."""
+    """Random changes of ways to divide a model; each raises PlacementError if it is impossible."""
 
     shapes: Shapes
     pinned: Container[int]
@@ -119,7 +139,7 @@ class _Changes:
     rng: np.random.Generator
 
     def bound(self, way: Sharding) -> Sharding:
-        """A region, or all divided alike, with the bound where a device begins elsewhere, by a grain at least."""
+        """Move a bound between two shares by at least a grain, in one region or in all with the same shares."""
         bounds = [(region, d) for region in _divided(way) for d, (first, _) in region.shares.items() if first > 0]
         region, device = self._one_of(bounds)
         step = self.rng.normal(0.0, SPREAD) * self.rng.random()
@@ -133,7 +153,7 @@ class _Changes:
         return self._with(way, *(replace(each, shares=shares) for each in chosen))
 
     def ending(self, way: Sharding) -> Sharding:
-        """A region in two: rows are handed on before a window reads them, in place of computed twice."""
+        """End a region before an op that reads a window of rows: rows are exchanged rather than computed twice."""
         axes = [(region, *each) for region in _divided(way) for each in zip(region.ops, region.axes, strict=True)]
         ends = [(region, self.shapes.producer(v, 0)) for region, v, axis in axes if self._reads_beyond(v, axis)]
         region, end = self._one_of([(region, u) for region, u in ends if u in region.ops])
@@ -144,7 +164,7 @@ class _Changes:
         return self._with(way, self._only(region, before))
 
     def going_on(self, way: Sharding) -> Sharding:
-        """A region with the one that reads it, or with an op and what alone reads that; perhaps along another axis."""
+        """Extend a region by one that reads it, or by an op with its only readers, perhaps along another axis."""
         regions, free = _divided(way), self._free(way)
         region = self._one_of(regions)
         inside = {v: each.ops for each in regions for v in each.ops}
@@ -161,7 +181,7 @@ class _Changes:
         return self._with(way, found)
 
     def elsewhere(self, way: Sharding) -> Sharding:
-        """An op that is not divided on another device, and perhaps what alone reads it."""
+        """Move an undivided op to another device, with ops that only read it."""
         free = self._free(way)
         devices = np.array(way.devices)
         v = self._one_of(free)
@@ -179,7 +199,7 @@ class _Changes:
         return [v for v, runs in enumerate(self.shapes.runs) if runs and v not in divided and v not in self.pinned]
 
     def _followed(self, v: int, free: Container[int]) -> list[int]:
-        """An op with what alone reads it, up to the next kernel and perhaps beyond."""
+        """Return an op and the chain of its only readers, up to the next kernel or, at random, beyond."""
         found = [v]
         while len(readers := self.shapes.graph.successors.of(found[-1]).tolist()) == 1 and readers[0] in free:
             if self.shapes.graph.op_types[readers[0]] in KERNELS and self.rng.random() > 0.5:
@@ -188,21 +208,21 @@ class _Changes:
         return found
 
     def _reads_beyond(self, v: int, axis: int | None) -> bool:
-        """Whether a row of a result is computed from several."""
+        """Return whether one row of the op's result needs several rows of its input."""
         op = self.shapes.op(v)
         middle = 0 if axis is None else op.outputs[0][axis] // 2
         piece = None if axis is None else piece_of(op, Span(axis, middle, middle + 1))
         return piece is not None and any(need and need.last - need.first > 1 for need in piece.inputs[:1])
 
     def _with(self, way: Sharding, *made: Region, ops: Collection[int] = ()) -> Sharding:
-        """A way with one more region, and no others of its ops, or without some ops in regions."""
+        """Add regions to a way, and take their ops, and ``ops``, out of all other regions."""
         taken = {*ops}.union(*(region.ops for region in made))
         rest = [self._only(region, {*region.ops} - taken) for region in way.regions]
         regions = sorted((each for each in (*rest, *made) if each.ops), key=lambda each: each.ops[-1])
         return replace(way, regions=tuple(regions))
 
     def _only(self, region: Region, ops: Container[int]) -> Region:
-        """A region without its other ops, with shares in proportion."""
+        """Return a region with only these of its ops, and shares in proportion."""
         kept = [(v, axis) for v, axis in zip(region.ops, region.axes, strict=True) if v in ops]
         made = replace(region, ops=tuple(v for v, _ in kept), axes=tuple(axis for _, axis in kept))
         if not kept or region.scheme == "replicated":
@@ -212,7 +232,7 @@ class _Changes:
 
 
 def with_repeated(shapes: Shapes, way: Sharding, pinned: Set[int] = frozenset()) -> Sharding:
-    """The same, but all devices compute what lies between divided ops, so as not to wait for one that does."""
+    """Have all devices compute the ops between divided ones, so that none waits for the device that has them."""
     graph, regions = shapes.graph, _divided(way)
     order, hops, is_divided = graph.topological_order, np.zeros(len(graph.edge_src)), np.zeros(graph.num_ops)
     is_divided[[v for region in regions for v in region.ops]] = 1.0

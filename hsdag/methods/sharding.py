@@ -1,9 +1,9 @@
-"""Choosing shards: which regions of a model devices compute together, by dynamic programming over cut tensors.
+"""Choice of the regions of a model that devices compute together, by dynamic programming over cut tensors.
 
-Whole ops cannot make a chain faster: one op is ready at a time. A region that several devices compute together takes
-at least 1 / sum(1 / t_d) of their times t_d for it, and the syncs at its ends. The model falls into segments between
-tensors through which all paths pass; for every run of segments there are a few ways to compute it, and the cheapest
-sequence of ways is found exactly (SHARDING section 5).
+Placing whole ops cannot speed up a chain, where one op is ready at a time. A region that several devices compute
+together takes at least 1 / sum(1 / t_d), where t_d is the time of device d alone, plus the syncs at its ends. The model
+falls into segments between tensors that all paths pass; for every run of segments there are a few ways to compute it,
+and the cheapest sequence of ways is found exactly (SHARDING section 5).
 
 Legend: N ops, D devices, K segments.
 """
@@ -25,61 +25,70 @@ from hsdag.ir.shards.regions import Region, Scheme, Shapes
 from hsdag.methods.segments import Segments
 
 MOST_SEGMENTS = 5
-"""That are divided as one region by rows: halos grow with every one."""
+"""Largest number of segments divided as one region by rows; halos grow with each."""
 
 MOST_ASSIGNMENTS = 256
-"""Of branches to devices that are tried: where there are more, branches are not parted."""
+"""Number of assignments of branches to devices up to which all are tried; branches are not spread if there are more."""
 
-UNEVEN, MOST_MOVES = 1.05, 4
-"""Bounds are moved at most so often, where the longest share takes more than so many times the mean."""
+UNEVEN = 1.05
+"""Ratio of the slowest device's seconds to the mean from which on the bounds of a region are moved."""
+
+MOST_MOVES = 4
+"""Largest number of moves of a region's bounds."""
 
 SCHEMES: tuple[Scheme, ...] = ("rows", "hidden", "heads", "channels", "columns")
+"""Schemes by which regions are divided."""
 
 Layout: TypeAlias = tuple[int, ...]
-"""Of a cut tensor: (d,) on device d, () on every device, (axis, bounds...) divided along an axis."""
+"""Layout of a cut tensor: (d,) on device d, () on every device, (axis, bounds...) divided along an axis."""
 
 EVERYWHERE: Layout = ()
+"""Layout of a tensor that every device has as a whole."""
 
 
 class _Reached(NamedTuple):
-    """The least seconds with which a cut tensor has a layout, and the last way there: from which cut, in which one."""
+    """Cheapest way so far to have a cut tensor in one layout."""
 
     total_s: float
-    before: Layout
-    start: int
-    way: _Way | None  # none at the beginning
+    before: Layout  # layout of the cut tensor that the last way starts from
+    start: int  # index of that cut
+    way: _Way | None  # None at the beginning
 
 
 class _End(NamedTuple):
-    """Where a region ends, and what it leaves out: all before a first op, and those that are taken."""
+    """End of a region, and the ops to leave out of it: those before ``first``, and those ``taken``."""
 
     scheme: Scheme
-    last: int
-    axis: int | None  # of the last op
+    last: int  # op
+    axis: int | None  # axis of the last op's result
     first: int
     taken: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
 class ShardCosts:
-    """Seconds of each op on each device alone, how many times as long it takes while the others work, and syncs.
+    """Costs of divided ops and of the syncs between them.
 
-    A sync starts a part, ``launch_s``, which writes and reads ``s_per_byte``. Times are NaN where a device lacks an op.
-    Of each, ``fixed_s`` are spent on a piece of the op, however small.
+    Attributes:
+        time_s: Seconds of each whole op on each device alone, NaN where it does not run [N, D].
+        slowdown: Factor of each device's times while the others work [D].
+        launch_s: Seconds to start a part, in each sync.
+        s_per_byte: Seconds to write and read a byte in a sync.
+        fixed_s: Seconds of ``time_s`` that even the smallest piece of an op takes [N, D].
     """
 
-    time_s: FloatArray  # [N, D]
-    slowdown: FloatArray  # [D]
+    time_s: FloatArray
+    slowdown: FloatArray
     launch_s: float
     s_per_byte: float
-    fixed_s: FloatArray | float = 0.0  # [N, D]
+    fixed_s: FloatArray | float = 0.0
 
     def sync_s(self, size_bytes: float) -> float:
-        """Seconds to hand so many bytes from part to part."""
+        """Return the seconds of a sync that passes this many bytes from part to part."""
         return self.launch_s + size_bytes * self.s_per_byte
 
     def of(self, devices: Sequence[int]) -> ShardCosts:
-        """The costs of some of the devices."""
+        """Return the costs of some of the devices."""
         chosen = list(devices)
         fixed_s = np.broadcast_to(self.fixed_s, self.time_s.shape)[:, chosen]
         return replace(self, time_s=self.time_s[:, chosen], slowdown=self.slowdown[chosen], fixed_s=fixed_s)
@@ -87,9 +96,13 @@ class ShardCosts:
 
 @dataclass(frozen=True)
 class Sharding:
-    """Regions that devices compute together, the device of every other op [N], and the seconds that were predicted.
+    """A way to divide a model; those with equal regions and devices are equal.
 
-    ``bound_s`` is what the same regions take without any sync. Those that divide alike are equal.
+    Attributes:
+        regions: Regions that devices compute together.
+        devices: Device of every op outside regions [N].
+        predicted_s: Predicted seconds of an inference.
+        bound_s: Predicted seconds without syncs.
     """
 
     regions: tuple[Region, ...]
@@ -98,15 +111,21 @@ class Sharding:
     bound_s: float = field(compare=False)
 
     def over(self, devices: Sequence[int]) -> Sharding:
-        """The same with device k called ``devices[k]``."""
+        """Return the sharding with device k replaced by ``devices[k]``."""
         regions = tuple(replace(r, shares={devices[d]: share for d, share in r.shares.items()}) for r in self.regions)
         return replace(self, regions=regions, devices=tuple(devices[d] for d in self.devices))
 
 
 @dataclass(frozen=True)
 class RegionFigures:
-    """Seconds of a region on the fastest device alone, divided at best (the harmonic bound), as it is divided, and of
-    the syncs at its ends, which do not all count where regions follow each other."""
+    """Predicted seconds of a region.
+
+    Attributes:
+        whole_s: On the fastest device alone.
+        bound_s: Least seconds of any division, by the harmonic sum of the devices' speeds.
+        divided_s: As it is divided, without syncs.
+        sync_s: Syncs at its ends; consecutive regions share some of them.
+    """
 
     whole_s: float
     bound_s: float
@@ -115,40 +134,43 @@ class RegionFigures:
 
     @property
     def pays(self) -> bool:
-        """Whether dividing it by itself would gain anything."""
+        """Whether dividing this region alone gains anything."""
         return self.divided_s + self.sync_s < self.whole_s
 
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """A way to compute a run of segments, from the layout of what it reads to that of what it gives."""
+    """A way to compute a run of segments."""
 
-    end: Layout
+    end: Layout  # layout of its result
     regions: tuple[Region, ...]
-    device: int | None  # that computes the rest; None where all do
+    device: int | None  # device of the ops outside regions; None if every device computes them
     compute_s: float
     sync_s: float
-    reads: Layout  # how it wants to find what it reads; a whole tensor is found on its device for nothing
-    placed: Mapping[int, int] = field(default_factory=dict)  # devices of further ops
+    reads: Layout  # layout in which it needs its input
+    placed: Mapping[int, int] = field(default_factory=dict)  # devices of ops placed one by one
 
 
 @dataclass(frozen=True, eq=False)
 class _Division:
-    """A region with shares; seconds of each device [D], until all have ended, and of syncs at its end and beginning."""
+    """A region with shares, and its seconds."""
 
     region: Region
-    each_s: FloatArray
-    span_s: float
-    sync_s: tuple[float, float]
+    each_s: FloatArray  # [D] work of each device
+    span_s: float  # until all devices have ended
+    sync_s: tuple[float, float]  # syncs at its end and at its beginning
 
 
 @dataclass(eq=False)
 class ShardChooser:
-    """The ways to divide one model over devices, whose ``costs`` are known.
+    """Chooser of the cheapest way to divide a model over devices.
 
-    ``shares`` are those of the devices, by default by their speed for what a region does, and balanced further as far
-    as halos and grains ask for. Only ``schemes`` are used; branches are parted where these are all of them and shares
-    are not given. ``pins`` are devices of ops that are not divided.
+    Args:
+        shares: Share of each device [D] in every region; by default by the devices' speed for the region's ops,
+            adjusted for halos and grains.
+        schemes: Schemes that may be used. Branches are spread over devices only with all schemes and without
+            ``shares``.
+        pins: Devices of ops that are not divided.
     """
 
     shapes: Shapes
@@ -175,7 +197,7 @@ class ShardChooser:
         self._undivided = cache(self._found)
 
     def figures(self, region: Region) -> RegionFigures:
-        """What a region takes, on one device and divided."""
+        """Return the predicted seconds of a region with shares, on one device and divided."""
         each_s, alone_s = self._region_s(region), self._time_s[list(region.ops)].sum(axis=0)
         assert each_s is not None  # it was divided so before
         end_bytes = float(self.shapes.graph.output_bytes[region.ops[-1]])
@@ -184,15 +206,21 @@ class ShardChooser:
         return RegionFigures(float(alone_s.min()), bound_s, float(each_s.max()), sync_s)
 
     def shared(self, region: Region, names: Sequence[int]) -> Region | None:
-        """A region with the shares with which all devices end together, called ``names``; None where it has none."""
+        """Give a region the shares with which all devices end together; None if it cannot be divided.
+
+        Device d is called ``names[d]`` in the result.
+        """
         grain = self.shapes.grain(region)
         made = grain and self._with_shares(region, grain, np.zeros(self.num_devices))
         return replace(region, shares={names[d]: each for d, each in made[0].shares.items()}) if made else None
 
     def best(self, price: float = 1.0, *, has_home: bool = True) -> Sharding | None:
-        """The cheapest sequence of ways, syncs taking ``price`` times what they do; None where it divides nothing.
+        """Return the cheapest way to divide the model; None if that divides nothing.
 
-        Without a home, no device computes by itself what a segment has beside its divided ops.
+        Args:
+            price: Factor of the seconds of syncs, to prefer larger or smaller regions.
+            has_home: Whether the ops of a segment outside its divided regions may run on the fastest device alone, and
+                not only on every device.
         """
         self._price = price
         self._homes = (None, self._home)[: 1 + has_home]
@@ -219,7 +247,7 @@ class ShardChooser:
         return self._followed_back(cost, end, joined[end])
 
     def _moved(self, way: _Way, first: int, i: int, j: int) -> _Way:
-        """A way to compute segments from ``first`` on as one to compute the equal ones from i up to j."""
+        """Translate a way to compute segments from ``first`` on to the equal segments i up to j."""
         if first == i:
             return way
         pairs = zip(self.segments.members[first : first + j - i], self.segments.members[i:j], strict=True)
@@ -228,6 +256,7 @@ class ShardChooser:
         return replace(way, regions=regions, placed={moved[v]: d for v, d in way.placed.items()})
 
     def _followed_back(self, cost: list[dict[Layout, _Reached]], end: Layout, total_s: float) -> Sharding | None:
+        """Collect the ways that lead to layout ``end`` at the last cut; None if none of them has a region."""
         j, layout = len(cost) - 1, end
         ways = []
         while j > 0:
@@ -252,7 +281,7 @@ class ShardChooser:
             else:
                 devices[rest] = way.device
         light_s = np.array([each_s for v, each_s in enumerate(self._time_s) if not self.segments.is_heavy(v)])
-        order = light_s.sum(axis=0).argsort(kind="stable").tolist()  # who adds to a part of a sum is first
+        order = light_s.sum(axis=0).argsort(kind="stable").tolist()  # the first device adds partial sums
         regions = [replace(r, shares={d: r.shares[d] for d in order if d in r.shares}) for r in regions]
         if repeated:
             regions.append(Region("replicated", tuple(sorted(repeated)), (None,) * len(repeated), everywhere))
@@ -261,7 +290,7 @@ class ShardChooser:
         return Sharding(tuple(regions), tuple(devices.tolist()), predicted_s, bound_s)
 
     def _ways(self, i: int, j: int) -> list[_Way]:
-        """The ways to compute segments i up to j."""
+        """Return the ways to compute segments i up to j."""
         ops = [v for segment in self.segments.main[i:j] for v in segment]
         ways: list[_Way] = []
         if j == i + 1:
@@ -275,10 +304,10 @@ class ShardChooser:
         return ways + self._rows(i, ops, needs_all=j > i + 1)
 
     def _inner(self, ops: Sequence[int], home: int | None, *, needs_all: bool) -> list[_Way]:
-        """The segments with their heavy ops divided, by partial sums or columns, and the rest on every device, or home.
+        """Return the way that divides the heavy ops by partial sums, channels or columns, if there is one.
 
-        From a home the other devices get what they read, and bring back what they give: they do less, so as to wait.
-        Where it ``needs_all`` ops, they are one sum.
+        The other ops run on every device, or on ``home``. With a home, the other devices wait for their inputs and send
+        their results back, so they get smaller shares. If ``needs_all``, all ops must form one partial sum.
         """
         heavy = sorted((v for v in ops if self.segments.is_heavy(v)), reverse=True)[: 1 if needs_all else None]
         chosen: list[_Division] = []
@@ -306,7 +335,10 @@ class ShardChooser:
         return [_Way((home,), regions, home, compute_s + rest_s, sync_s, (home,))]
 
     def _branches(self, ops: Sequence[int]) -> list[_Way]:
-        """The segment with every branch on one device: these have nothing in common but what the segment reads."""
+        """Return the way that puts each branch of the segment on one device, if that uses several devices.
+
+        Branches share no ops and no inputs other than that of the segment.
+        """
         branches: list[set[int]] = []
         for v in ops[:-1]:
             read = set(self.shapes.graph.predecessors.of(v).tolist())
@@ -335,9 +367,9 @@ class ShardChooser:
         return float(whole_s - found.span_s - (found.sync_s[0] if home is None else 0.0))
 
     def _divided(self, key: _End, home: int | None = None) -> _Division | None:
-        """The region that ends so, if there is one and it can be divided.
+        """Return the region with this end and its seconds; None if there is none that can be divided.
 
-        Where what it reads and gives is at a ``home``, the other devices begin later, and end earlier.
+        If its input and result are on a ``home`` device, the others start later and must end earlier.
         """
         wait_s = np.zeros(self.num_devices)
         if home is not None and (found := self._divided(key)) is not None:
@@ -358,7 +390,14 @@ class ShardChooser:
         return _Division(region, np.maximum(ends_s - wait_s, 0.0), float(ends_s.max()), (end_s, read_s))
 
     def _with_shares(self, region: Region, grain: int, wait_s: FloatArray) -> tuple[Region, FloatArray, float] | None:
-        """A region with shares, when devices have ended them [D], and the bytes that one reads; None without shares."""
+        """Give a region its shares; None if fewer than two devices get one.
+
+        Args:
+            grain: Multiple to which bounds between shares are rounded.
+            wait_s: Seconds that each device waits before and after its share [D].
+
+        Returns the region, the seconds at which devices end [D], and the most bytes that one of them reads.
+        """
         extent = self.shapes.extent(region)
         if (shares := self.shares) is None:
             whole_s, fixed_s = (each[list(region.ops)].sum(axis=0) for each in (self._busy_s, self._fixed_s))
@@ -372,7 +411,7 @@ class ShardChooser:
     def _found(
         self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
     ) -> tuple[Region, int] | None:
-        """The region without shares, and the grain of its bounds; None where there is none that may be divided."""
+        """Return the region with this end, without shares, and the grain of its bounds; None if there is none."""
         region = self.shapes.region(scheme, last, axis, (set(range(first)) - self._bound.keys()) | taken)
         if region is None or not self._is_closed(region):
             return None
@@ -387,7 +426,10 @@ class ShardChooser:
     def _with_bounds(
         self, region: Region, bounds: Sequence[int], wait_s: FloatArray
     ) -> tuple[Region, FloatArray] | None:
-        """A region with the shares that bounds give, and when devices have ended these; None where it has no such."""
+        """Give a region the shares between ``bounds`` and return it with the seconds at which devices end [D].
+
+        None if the region cannot be divided at these bounds.
+        """
         region = replace(region, shares={d: (a, b) for d, (a, b) in enumerate(itertools.pairwise(bounds)) if a < b})
         each_s = self._region_s(region)
         return None if each_s is None else (region, np.where(each_s > 0, each_s + wait_s, 0.0))
@@ -395,7 +437,10 @@ class ShardChooser:
     def _balanced(
         self, region: Region, grain: int, bounds: Sequence[int], wait_s: FloatArray
     ) -> tuple[Region, FloatArray] | None:
-        """The same, with bounds moved by a grain as long as the last device ends earlier, unless shares are given."""
+        """Give a region shares as ``_with_bounds`` does, then move bounds by a grain while that ends it earlier.
+
+        Bounds stay if the user gave shares.
+        """
         found = self._with_bounds(region, bounds, wait_s)
         for _ in range(0 if self.shares else MOST_MOVES):
             if found is None:
@@ -414,7 +459,7 @@ class ShardChooser:
         return found
 
     def _region_s(self, region: Region) -> FloatArray | None:
-        """[D] seconds of each device for its share, halos included; None where the region cannot be divided so."""
+        """Return the seconds of each device for its share with halos [D]; None if the shares are impossible."""
         found = np.zeros(self.num_devices)
         for d, (first, last) in region.shares.items():
             pieces = self.shapes.pieces(region, d)
@@ -428,7 +473,7 @@ class ShardChooser:
         return found
 
     def _rows(self, i: int, ops: Sequence[int], *, needs_all: bool) -> list[_Way]:
-        """The segments with what ends in their last op divided along an axis of its result."""
+        """Return the ways that divide the region that ends in the last op along an axis of its result."""
         last = ops[-1]
         op = self.shapes.op(last)
         ways = []
@@ -449,7 +494,7 @@ class ShardChooser:
         return ways
 
     def _read_bytes(self, region: Region) -> float:
-        """Bytes that a device reads of what is made outside a region, its own share and halos, at most."""
+        """Return the most bytes that one device reads from outside a region for its share and halos."""
         found = [0.0]
         for d in region.shares:
             pieces = self.shapes.pieces(region, d) or {}
@@ -465,9 +510,9 @@ class ShardChooser:
         return max(found)
 
     def _is_closed(self, region: Region) -> bool:
-        """Whether nothing outside a region reads anything but its end, and it has what it has of a variable as a whole.
+        """Return whether ops outside a region read only its last result, and its variables are whole inside it.
 
-        Shapes may be read outside, and the variable be written.
+        Ops outside may read shapes, and write the variables.
         """
         graph = self.shapes.graph
         inside = set(region.ops)
@@ -480,11 +525,11 @@ class ShardChooser:
         return kept == written and all(v in inside or not self._keeps(v) for v in bound)
 
     def _keeps(self, v: int) -> bool:
-        """Whether an op is a variable's, or the attention that reads it."""
+        """Return whether an op reads a variable, or is the attention or product that uses it."""
         return self.shapes.runs[v] and self.shapes.op(v).type in ("ReadValue", "ScaledDotProductAttention", "MatMul")
 
     def _sync_s(self, i: int, found: Layout, wanted: Layout) -> float:
-        """Seconds to bring what the first i segments give from one layout to another."""
+        """Return the seconds to bring the result of the first i segments from one layout to another."""
         if i == 0 or found in (wanted, EVERYWHERE) or (len(found) == 1 and i == len(self.segments.main)):
             return 0.0
         if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
@@ -493,9 +538,11 @@ class ShardChooser:
 
 
 def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:
-    """[D] shares of work of ``whole_s`` [D] with which all devices end at once, each having waited for ``wait_s`` [D].
+    """Return the shares of work [D] with which all devices end at the same time; 0 for one that would start too late.
 
-    None for one that would begin too late; one device at least does not wait.
+    Args:
+        whole_s: Seconds of each device for all of the work [D].
+        wait_s: Seconds that each device waits first [D]; 0 for at least one.
     """
     speed = 1.0 / np.maximum(whole_s, 1e-12)
     takes = np.ones(len(whole_s), dtype=np.bool_)
@@ -507,7 +554,10 @@ def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:
 
 
 def _bound_to_variables(graph: ComputationGraph) -> tuple[dict[int, IntArray], BoolArray]:
-    """Ops that have to be where a variable is, each with all of these, and [N] those that every device repeats."""
+    """Return the ops bound to a variable's device, each with all ops that are bound together, and which ops repeat [N].
+
+    Repeated ops are computed by every device.
+    """
     if variable_of(graph) is None:
         return {}, np.zeros(graph.num_ops, dtype=np.bool_)
     found = colocate(graph)

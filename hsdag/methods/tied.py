@@ -1,4 +1,4 @@
-"""Tied units: ops that share a device are one unit of a smaller problem, whose plans are scored as those of all units.
+"""Tied units: a smaller problem in which groups of units share a device, evaluated by the plans of all units.
 
 Legend: N ops, U placement units.
 """
@@ -22,32 +22,32 @@ from hsdag.scoring.base import Evaluator, Score
 
 @dataclass(frozen=True, eq=False)
 class Expanded(Evaluator):
-    """Scores of plans of groups, as plans of units; bounds of the former say nothing of the latter."""
+    """Evaluator of plans of groups by the plans of their units; bounds of the smaller problem are not passed on."""
 
     inner: Incumbent
-    group: IntArray  # [U]
+    group: IntArray  # [U] group of each unit
     is_cheap = True
 
     @property
     def takes_order(self) -> bool:  # type: ignore[override]
-        """As the units' evaluator does."""
+        """Whether the evaluator of the units takes orders."""
         return self.inner.takes_order
 
     @property
     def evaluations_left(self) -> float:
-        """Of the units' evaluator."""
+        """Number of evaluations that are left, infinite without a limit."""
         return self.inner.evaluations_left
 
     def check(self) -> None:
-        """See ``Evaluator``."""
+        """Raise SearchStopped when the evaluator of the units does."""
         self.inner.check()
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """One score per plan."""
+        """Return one score per plan, in order."""
         return self.inner.evaluate([self._plan(plan) for plan in plans])
 
     def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:  # noqa: ARG002
-        """See ``Evaluator``."""
+        """Report plans and a number of evaluations; see ``Evaluator``."""
         return self.inner.report([self._plan(plan) for plan in plans], count=count)
 
     def _plan(self, plan: Plan) -> Plan:
@@ -58,9 +58,10 @@ class Expanded(Evaluator):
 
 
 def tied(costs: ScheduleProblem, group: IntArray, problem: Problem) -> Problem:
-    """The problem of these costs, judged as ``problem`` is, with the ops of one ``group`` [N] as one unit.
+    """Return the problem with these costs in which each group of ops is one unit, valued as in ``problem``.
 
-    Below 0 an op is a unit by itself.
+    Args:
+        group: Group of each op [N]; an op with a negative number is a unit by itself.
     """
     labels = replace(costs.labels, colocate=tuple(f"group {g}" if g >= 0 else "" for g in group.tolist()))
     return problem_of(replace(costs, labels=labels), problem.objective, problem.semantics)

@@ -1,1 +1,1 @@
-"""hsdag place: from a model to its answer."""
+"""The command ``hsdag place``, from a model to the placement to deploy."""

@@ -1,4 +1,4 @@
-"""The answer of a search in words: what was gained, over what, and what could be gained at most."""
+"""The answer of a search in words: what is gained over the best single device, and why, or why nothing is."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from hsdag.runtime.measuring.latency import MAX_ROUNDS, MIN_ROUNDS_TO_CLAIM, Rat
 from hsdag.runtime.objectives import LATENCY
 
 TOO_FEW = "too few to say so"
-"""Of rounds: what is said of a candidate that may be faster."""
+"""Words about the number of rounds of a candidate that may be faster."""
 
 WHOLE = "run the model on {} unless you need the parts for something else"
-"""What is said of a whole device that was faster than the placement over its parts."""
+"""Advice for a whole device that was faster than the placement over its partitions."""
 
 NO_SINGLE = "No single device ran the whole model"
+"""Words for the lack of a best single device, if devices failed."""
 NO_MEMORY = "No device has the memory for the whole model"
-"""Why there is no best single device."""
+"""Words for the lack of a best single device, if none has enough memory."""
 
 
 def speed_sentence(
@@ -27,13 +28,13 @@ def speed_sentence(
     best_single: str | None,
     ratio: Ratio,
     rivals: Mapping[str, Ratio],
-    turned_down: Mapping[str, str] | None = None,
+    rejected: Mapping[str, str] | None = None,
     over_twin: Ratio | None = None,
     uncompared: str | None = None,
     *,
     over_start: Ratio | None = None,
     disallowed: Mapping[str, str] | None = None,
-    wholes: Mapping[str, str] | None = None,
+    whole_devices: Mapping[str, str] | None = None,
     nearest: tuple[str, Ratio] | None = None,
     ignored: str | None = None,
     no_single: str = NO_SINGLE,
@@ -41,20 +42,30 @@ def speed_sentence(
     takes: str = LATENCY.takes,
     busy: float = 0.0,
 ) -> str:
-    """What the answer gains, in a sentence or two: a plan ``takes`` so many times as long, or as much of what counts.
+    """Return what the answer gains, in a sentence or two.
 
-    ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
-    OpenVINO's own choices, which are made without what is ``ignored``. ``over_twin`` is that of what another executor
-    runs, whose name and placement ``twin`` says, and ``over_start`` that of the placement to start with. ``nearest`` is
-    the best of the other placements, with how many times faster than the best single device it is. ``turned_down`` says
-    why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
-    none; ``wholes`` what to do with whole devices that were faster; ``uncompared`` why no split was compared.
-    ``busy`` is the share of the processors that other programs took meanwhile.
+    All ratios say how many times faster, or better, one candidate is than another.
+
+    Args:
+        ratio: Of the answer to the best single device.
+        rivals: Of OpenVINO's own choices to the answer, by name.
+        rejected: Reasons why faster placements are not the answer.
+        over_twin: Of the answer to the placement run by another executor.
+        uncompared: Why no split placement was compared.
+        over_start: Of the answer to the placement that the search started with.
+        disallowed: Reasons why other candidates, or the best single device, cannot be the answer.
+        whole_devices: Advice for whole devices that were faster.
+        nearest: Best of the other placements, and its ratio to the best single device.
+        ignored: Limits that OpenVINO's own choices do not keep.
+        no_single: Words for the lack of a best single device.
+        twin: Name of the other executor, and words for its placement.
+        takes: Words after a ratio of the objective's values.
+        busy: Share of the processors that other programs took meanwhile.
     """
     word = "faster" if takes == LATENCY.takes else "better"
     others = dict(disallowed or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
-    down = [f"{name} was {word}, but {reason}" for name, reason in (turned_down or {}).items() if name != answer]
+    down = [f"{name} was {word}, but {reason}" for name, reason in (rejected or {}).items() if name != answer]
     if best_single is None:
         clauses = [f"{no_single}; the placement does"]
     elif no_answer is not None:
@@ -65,7 +76,7 @@ def speed_sentence(
         ]
     elif answer == best_single:
         reasons = "; ".join(down) or uncompared or _nearest_words(best_single, nearest, takes)
-        is_open = any(TOO_FEW in reason for reason in (turned_down or {}).values())
+        is_open = any(TOO_FEW in reason for reason in (rejected or {}).values())
         clauses = [f"Not decided: {reasons}" if is_open else f"{reasons[:1].upper()}{reasons[1:]}"]
     elif takes != LATENCY.takes:
         times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
@@ -91,13 +102,13 @@ def speed_sentence(
     clauses += [f"{name} was {word}, but is ruled out: {reason}" for name, reason in others.items()]
     said = [
         "; ".join(clauses),
-        *(f"The whole {name} was {word} than its parts: {do}" for name, do in (wholes or {}).items()),
+        *(f"The whole {name} was {word} than its parts: {do}" for name, do in (whole_devices or {}).items()),
     ]
     return " ".join(f"{each}." for each in said)
 
 
 def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: str) -> str:
-    """That no placement beat the best single device, and how far the nearest one is, or that it is not known."""
+    """Return the clause that no placement beat the best single device, with the nearest one's ratio if it is known."""
     if nearest is None or not nearest[1].is_known:
         return f"no placement beat {best_single}"
     name, over = nearest
@@ -113,37 +124,40 @@ def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: s
 
 
 def times_to_tell(tie: Ratio) -> float | None:
-    """How many times as many rounds would tell which of two is faster; None where even the most would not.
+    """Return the factor by which more rounds would tell which of two is faster; None if MAX_ROUNDS would not.
 
-    An interval is as wide as one over the root of its rounds.
+    The width of an interval is taken to fall with the square root of the number of rounds.
     """
     off = abs(np.log(tie.value)) / (0.5 * np.log(tie.high / tie.low))
     return None if tie.num_rounds > MAX_ROUNDS * off**2 else float(1 / off**2)
 
 
 def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
-    """Why placements that seem faster than the best single device are not the answer, where rounds were too few."""
+    """Return the reason for each placement that seems faster than the best single device after too few rounds."""
     why = f"{TOO_FEW} where {MIN_ROUNDS_TO_CLAIM} are needed"
     few = {name: each.num_rounds for name, each in ratios.items() if each.value > 1.0 and not each.is_known}
     return {name: f"in {rounds} round{'s' * (rounds > 1)} only, {why}" for name, rounds in few.items()}
 
 
-def turned_down(final: FinalComparison) -> dict[str, str]:
-    """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
+def rejected(final: FinalComparison) -> dict[str, str]:
+    """Return why candidates that seem faster are not the answer, and any objection to the answer itself, by name."""
     others = {name: final.ratios[name] for name in final.finalists if name in final.ratios}
     reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
     return {name: why for name, why in {**too_few_rounds(others), **reasons}.items() if name not in final.disallowed}
 
 
 def faster_but_disallowed(final: FinalComparison) -> dict[str, str]:
-    """Why candidates that were measured to be faster than the answer are none; the best single device in any case."""
+    """Return why candidates that measured faster than the answer are excluded, by name.
+
+    The best single device is included even if it was slower.
+    """
     faster = [name for name in final.disallowed if name == final.best_single or _is_faster(final, name)]
     return {name: final.disallowed[name] for name in faster}
 
 
-def faster_wholes(final: FinalComparison) -> dict[str, str]:
-    """What is said of whole devices that were measured to be faster than the answer over their parts."""
-    return {name: WHOLE.format(name) for name in final.wholes if _is_faster(final, name)}
+def faster_whole_devices(final: FinalComparison) -> dict[str, str]:
+    """Return the advice for each whole device that measured faster than the answer over its partitions."""
+    return {name: WHOLE.format(name) for name in final.whole_devices if _is_faster(final, name)}
 
 
 def _is_faster(final: FinalComparison, name: str) -> bool:
@@ -151,8 +165,11 @@ def _is_faster(final: FinalComparison, name: str) -> bool:
 
 
 def nearest_of(final: FinalComparison) -> tuple[str, Ratio] | None:
-    """The finalist with the best ratio to the best single device, which the answer is; None where none was compared."""
-    others = [name for name in final.finalists if name in final.ratios and name not in turned_down(final)]
+    """Return the finalist with the best ratio to the best single device, if that device is the answer.
+
+    None if no finalist was compared.
+    """
+    others = [name for name in final.finalists if name in final.ratios and name not in rejected(final)]
     best = max(others, key=lambda name: final.ratios[name].value, default=None)
     return None if best is None else (best, final.ratios[best])
 

@@ -1,4 +1,4 @@
-"""What could be gained at most over an answer: by its units, devices, links and slow-downs as they were measured.
+"""Bound of what any other placement could still gain over the answer, by the measured costs.
 
 Legend: N ops, U units, D devices.
 """
@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hsdag.methods.cuts.mincut import proven_bound
-from hsdag.placing.subject import with_costs
+from hsdag.placing.loaded_model import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problem.bounds.simple import critical_path_s, shared_load
 from hsdag.runtime.problem.placement_costs import PlacementCosts
@@ -19,14 +19,14 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 
 WORTH_SAYING = 0.01
-"""A share of the time: where less could be gained, nothing could."""
+"""Share of the time below which a possible gain counts as none."""
 
 
 def least_s(problem: Problem, costs: PlacementCosts) -> float:
-    """Return seconds that no placement of the problem's units is below, by the costs; 0 where nothing is proven.
+    """Return a lower bound of the seconds of every placement of the problem's units; 0 if nothing is proven.
 
-    Under HETERO the minimum cut proves it. Where devices work side by side it is their shared load or the longest path,
-    with transfers that are free. Two devices that slow each other down by f do at most 2 / f of the work of one.
+    Under HETERO the bound comes from a minimum cut. If devices work in parallel it is their shared load or the longest
+    path, with free transfers. Two devices that slow each other down by a factor f do at most 2 / f of the work of one.
     """
     priced = with_costs(problem, costs.costs, problem.known_costs.memory_bytes)
     if isinstance(costs, HeteroCosts):
@@ -47,10 +47,17 @@ def left_to_gain(
     answer_s: float,
     over: Sequence[str],
 ) -> str:
-    """Say in a sentence what could be gained of the time of an answer at most; nothing where that is not known.
+    """Return a sentence about the largest share of the answer's time that could be gained; empty if it is not known.
 
-    ``least`` are simulated seconds that nothing is below, ``simulated_s`` those of devices alone, which were measured
-    to take ``measured_s``: a machine that is slower or faster than when it was profiled scales them all.
+    Simulated seconds are scaled by what single devices measured, since the machine may be slower or faster than when
+    it was profiled.
+
+    Args:
+        least: Lower bound, in simulated seconds.
+        simulated_s: Simulated seconds of single devices.
+        measured_s: Measured seconds of candidates, single devices among them.
+        answer_s: Measured seconds of the answer.
+        over: Names of the devices that the bound is for.
     """
     scale = [measured_s[name] / s for name, s in simulated_s.items() if name in measured_s and 0 < s < np.inf]
     if not scale or least <= 0 or len(over) < 2:

@@ -1,7 +1,9 @@
-"""Copies in a search for throughput: the sets of devices that are worth a copy of the whole model each.
+"""Choice of the devices that get a copy of the whole model each, in a search for throughput.
 
-Devices that cannot hold the model may run a pipeline beside copies on the others, or divide its ops. Where all hold it,
-either does the same work as their copies, and sends tensors as well. Legend: N ops, D devices.
+Devices that cannot hold the model may run a pipeline, or divide its ops, beside the copies on the others. Devices that
+can hold it gain nothing from either, which does the same work as copies and sends tensors as well.
+
+Legend: N ops, D devices.
 """
 
 from __future__ import annotations
@@ -29,14 +31,17 @@ from hsdag.scoring.memory import MemoryCheck
 from hsdag.search.options import PlaceOptions
 
 NUM_SETS = 2
-"""Sets of devices that are compared, the best by simulation."""
+"""Number of sets of devices to compare, the best by simulation."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Indices of the devices that have a copy each, and the simulated seconds per inference: infinite if unknown.
+    """Copies of the whole model on several devices.
 
-    A ``pipeline`` over further devices may run beside them, or shards on these.
+    Attributes:
+        devices: Indices of the devices that have a copy.
+        period_s: Simulated seconds per inference, infinite if unknown.
+        pipeline: Stages, or regions divided, over further devices beside the copies.
     """
 
     devices: tuple[int, ...]
@@ -44,7 +49,7 @@ class Copies:
     pipeline: Plan | Sharding | None = None
 
     def candidate(self, session: Session, problem: Problem) -> Candidate:
-        """The copies as something to compile; a pipeline has a request more than devices."""
+        """Return the candidate that runs the copies; a pipeline gets one request more than it has devices."""
         beside: list[tuple[str | Candidate, int | None]] = []
         if self.pipeline is not None:
             if isinstance(self.pipeline, Plan):
@@ -55,12 +60,12 @@ class Copies:
         return Candidate.copied([*((session.devices.placed[d].openvino_name, None) for d in self.devices), *beside])
 
     def homes(self, problem: Problem) -> list[IntArray]:
-        """[N] the device of every op, for each copy that does not divide them."""
+        """Return the device of every op [N], for each copy and for a pipeline of stages."""
         alone = [np.full(problem.units.fine.num_ops, d) for d in self.devices]
         return [*alone, problem.expand(self.pipeline.placement)] if isinstance(self.pipeline, Plan) else alone
 
     def records(self, problem: Problem, requests: Sequence[int]) -> tuple[CopyRecord, ...]:
-        """The copies as a placement file holds them, with so many requests each."""
+        """Return the copies as a placement file has them, with the number of ``requests`` of each."""
         names = problem.devices
         found = [CopyRecord(device=names[d], requests=count) for d, count in zip(self.devices, requests, strict=False)]
         if isinstance(self.pipeline, Sharding):
@@ -75,9 +80,9 @@ class Copies:
 def proposed_copies(
     session: Session, options: PlaceOptions, profile: ModelProfile | None, problem: Problem
 ) -> dict[str, Copies]:
-    """Sets of at least two devices, by the names that they have in the comparison; none where the options leave none.
+    """Return the copies to compare, each over at least two devices, by name; none if the options exclude them.
 
-    Every copy has to fit into the memory of its device, and pins that name a device for an op rule copies out.
+    Every copy must fit into the memory of its device. Pins exclude copies.
     """
     if session.is_on_torch or options.pins or not options.objective.is_steady or options.executor == "hetero":
         return {}
@@ -106,9 +111,13 @@ def best_sets(
     slowdown: FloatArray | None,
     pipeline: tuple[Plan | Sharding, float] | None = None,
 ) -> list[Copies]:
-    """The sets with the largest sums of rates; each device is slowed down by all others of its set [D, D].
+    """Return the NUM_SETS sets of devices with the largest rates of inferences.
 
-    A pipeline over others, or shards on these, and its seconds per inference, count as one more device.
+    Args:
+        able: Devices that can run the whole model.
+        whole_s: Seconds of an inference on each device alone [D].
+        slowdown: Factors by which a device is slowed by each other one of its set [D, D].
+        pipeline: Stages or shards over other devices, and its seconds per inference; it counts as one more device.
     """
     num = len(whole_s)
     slow = np.ones((num + 1, num + 1))
@@ -127,14 +136,17 @@ def best_sets(
 
 
 def devices_of(pipeline: Plan | Sharding) -> list[int]:
-    """The devices of stages, or of shards."""
+    """Return the devices that stages or shards use."""
     if isinstance(pipeline, Plan):
         return sorted(set(pipeline.placement.tolist()))
     return sorted({d for region in pipeline.regions for d in region.shares}.union(pipeline.devices))
 
 
 def best_pipeline(problem: Problem, costs: WorkConservingCosts, devices: Sequence[int]) -> tuple[Plan, float] | None:
-    """Balanced stages over several of these devices that fit into memory, and simulated seconds; None without any."""
+    """Return balanced stages over several of these devices that fit into memory, and their simulated seconds.
+
+    None if there are none.
+    """
     supported = problem.supported & np.isin(np.arange(problem.num_devices), devices)
     if not supported.any(axis=1).all():
         return None

@@ -1,4 +1,4 @@
-"""The devices of a search, as options name them, with the settings that an earlier search has chosen."""
+"""Devices of a search: those that the options name, with settings that an earlier search has chosen."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hsdag.search.options import ANY_PRECISION, PlaceOptions
 
 
 def devices_of(options: PlaceOptions) -> DeviceSet:
-    """The devices that the executor runs on. Raises DeviceError, OptionError for what it has no use for."""
+    """Return the devices of the executor. Raises DeviceError, and OptionError for options that it does not use."""
     if options.executor != "cuda":
         found = resolve_devices(options.devices, options.partition_cpu)
         if options.precision not in (None, ANY_PRECISION):
             hinted = with_precision(found.all, options.precision)
             num = len(found.placed)
             found = DeviceSet(hinted[:num], hinted[num:])
-            make_core(found.all)  # which refuses what a device does not have
+            make_core(found.all)  # raises for properties that a device does not have
         return found
     if options.precision:
-        raise OptionError("--infer-precision is a hint for OpenVINO's devices, which --executor cuda does not use")
+        raise OptionError("--infer-precision is OpenVINO's; with --executor cuda name A=cuda:0[precision=f16]")
     if options.partition_cpu is not None:
         raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
     from hsdag.runtime.torch.devices import resolve_torch_devices  # only here: it loads torch
@@ -34,9 +34,9 @@ def devices_of(options: PlaceOptions) -> DeviceSet:
 def settled(
     devices: DeviceSet, start: Placement | None, resumed: Path | None
 ) -> tuple[DeviceSet, dict[str, DeviceSpec]]:
-    """The devices, and as they were given those whose settings a placement to start with has, or a resumed search.
+    """Give devices the settings that the placement to start with, or the resumed search, has chosen for them.
 
-    What these have beyond what the user has given was chosen by the search that made them.
+    Returns the devices, and those that got settings as the user named them, by name.
     """
     known = list(start.devices) if start is not None else []
     defaults: dict[str, str] = {}

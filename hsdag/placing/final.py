@@ -1,4 +1,4 @@
-"""The final comparison: all candidates measured in common rounds, and their outputs compared with the model's."""
+"""The final comparison: measures all candidates in common rounds and checks their outputs against a reference."""
 
 from __future__ import annotations
 
@@ -26,38 +26,51 @@ if TYPE_CHECKING:
     from hsdag.placing.session import Session
     from hsdag.search.options import PlaceOptions
 
-FINAL_SHARE, FINAL_LEAST_S, FINAL_MOST_SHARE = 0.25, 8.0, 0.6
-"""The final comparison's part of the budget: a share of it, these seconds, or what slow models need, but at most this
-share."""
-FINAL_CANDIDATES, WARM_UP_RUNS, RUNS_EACH_ROUND = 4, 4, 2
-"""It has the time to compile, warm up and measure so many candidates."""
-LEAST_FINAL_SHARE, LEAST_LATE_SHARE = 0.5, 0.1
-"""Of its time, which rounds have although checking needs more; and of the budget, which the comparison has although all
-before it took longer than it should."""
-PROCESS_S = 1.5  # what a process takes at least that loads OpenVINO
-CHECK_RUNS = 8  # inferences of candidate and reference in a check of outputs
-TIMELINE_SHARE, TIMELINE_INFERENCES = 0.05, 14
-"""A timeline of the answer is measured where compiling it twice and so many inferences take at most this share of the
-budget."""
+FINAL_SHARE = 0.25
+"""Share of the budget for the final comparison, unless FINAL_LEAST_S or a slow model asks for more."""
+FINAL_LEAST_S = 8.0
+"""Least seconds for the final comparison, as far as FINAL_MOST_SHARE allows."""
+FINAL_MOST_SHARE = 0.6
+"""Largest share of the budget for the final comparison, however slow the model is."""
+FINAL_CANDIDATES = 4
+"""Number of candidates for which time to compile, warm up and measure is reserved."""
+WARM_UP_RUNS = 4
+"""Inferences reserved to warm up each of these candidates."""
+RUNS_EACH_ROUND = 2
+"""Inferences of each candidate in one round."""
+LEAST_FINAL_SHARE = 0.5
+"""Share of the comparison's time that rounds keep even where checking outputs needs more than the rest."""
+LEAST_LATE_SHARE = 0.1
+"""Share of the budget that the comparison keeps even where all steps before it overran."""
+PROCESS_S = 1.5
+"""Least seconds to start a process that loads OpenVINO."""
+CHECK_RUNS = 8
+"""Inferences, of candidate and reference together, in one check of outputs."""
+TIMELINE_SHARE = 0.05
+"""Largest share of the budget that measuring a timeline of the answer may take; otherwise none is measured."""
+TIMELINE_INFERENCES = 14
+"""Inferences reserved for measuring a timeline."""
 
 TOLERANCE_FULL_PRECISION = 1e-4
-"""Relative difference of outputs that is never too large, where all devices compute in single precision."""
+"""Relative difference of outputs that is always accepted where all devices compute in single precision."""
 TOLERANCE_REDUCED_PRECISION = 5e-2
-"""The same of a device alone that computes in half precision, as GPUs, NPUs and CPUs with such instructions do by
-default."""
+"""Relative difference that is always accepted from one device alone that computes in half precision, the default of
+GPUs, NPUs and CPUs with half-precision instructions."""
 TOLERANCE_SPLIT = 1e-3
-"""The same of a placement over such devices: a few roundings. What the model itself loses there is allowed beside."""
+"""Relative difference that is always accepted from a split over half-precision devices, worth a few roundings; the
+model's own loss of precision there is accepted on top (SLACK)."""
 
 SLACK = 2.0
-"""The tolerance over the model's own difference: a split model rounds at other places than the whole one."""
+"""Ratio of the tolerance to the model's own difference: a split model rounds at other places than the whole one."""
 LARGEST_TOLERANCE = 0.1
-"""A larger difference is not rounding."""
+"""Relative difference above which rounding cannot be the cause."""
 
 Difference = Mapping[str, float | None]
 
 PART_S = 0.06
-"""About what OpenVINO takes at least to compile one of many parts of a model."""
+"""Least seconds, roughly, that OpenVINO takes to compile one of many parts of a model."""
 NO_TIME = "there was no time to compile it"
+"""Reason why a finalist is missing from the comparison, as users read it."""
 
 _REFERENCE, _OTHERWISE = "reference {}", "computed differently"
 _SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -67,9 +80,14 @@ _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a device takes to compile the model, and for an inference, and the slowest candidate to open.
+    """Estimated seconds of the steps of the final comparison.
 
-    A process takes ``process_s`` to start, and one of many parts of the model ``part_s`` to compile.
+    Attributes:
+        compile_s: To compile the whole model, on the slowest device.
+        run_s: For an inference, on the fastest device.
+        open_s: To open the slowest candidate.
+        process_s: To start a worker process.
+        part_s: To compile one of many parts of the model.
     """
 
     compile_s: float = 0.0
@@ -87,7 +105,13 @@ class Pace:
         process_s: float = PROCESS_S,
         part_s: float = PART_S,
     ) -> Pace:
-        """By a profile, and by what was opened and ran since; an inference takes longer with others ``in_flight``."""
+        """Return the pace by a profile and by what was measured since.
+
+        Args:
+            slowest_open_s: Seconds of the slowest candidate opened so far.
+            in_flight: Number of inferences that run at a time, by which each takes longer.
+            least_run_s: Measured seconds of an inference, which count where the profile says less.
+        """
         process_s, part_s = max(process_s, PROCESS_S), max(part_s, PART_S)
         if profile is None:
             return Pace(slowest_open_s, least_run_s, slowest_open_s, process_s, part_s)
@@ -96,26 +120,32 @@ class Pace:
         return Pace(compile_s, max(run_s, least_run_s), max(compile_s, slowest_open_s), process_s, part_s)
 
     def opening_s(self, candidate: Candidate) -> float:
-        """About what a candidate takes to compile: a whole model, or parts, which OpenVINO compiles one by one."""
+        """Estimate the seconds to compile a candidate: a whole model, or parts, which OpenVINO compiles in turn."""
         if candidate.devices is None:
             return self.compile_s
         return max(2 * self.compile_s + PART_S * candidate.num_parts, self.part_s * candidate.num_parts)
 
+    @property
+    def check_s(self) -> float:
+        """Seconds to check the answer in a running process: the reference compiles, then both run."""
+        return self.compile_s + CHECK_RUNS * self.run_s
+
     def timeline_s(self, budget_s: float) -> float:
-        """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""
+        """Return the seconds to measure a timeline; 0 where they exceed TIMELINE_SHARE, and none is measured."""
         takes_s = 2 * self.open_s + TIMELINE_INFERENCES * self.run_s
         return takes_s if takes_s <= TIMELINE_SHARE * budget_s else 0.0
 
     def comparison_s(
         self, budget_s: float, protocol: Protocol | None = None, left_s: float = math.inf
     ) -> tuple[float, float]:
-        """Seconds of the budget for the final comparison, where ``left_s`` are left, and of them for its rounds.
+        """Return the seconds for the final comparison when ``left_s`` are left, and how many of these rounds get.
 
-        The rest is for what follows the last round: the answer in a process of its own, the reference, and a timeline.
+        The others are for what follows the last round: running the answer in a process of its own, checking it against
+        the reference, and measuring a timeline.
         """
         protocol = protocol or Protocol()
         each_s = self.compile_s + (WARM_UP_RUNS + RUNS_EACH_ROUND * protocol.min_rounds) * self.run_s
-        checking_s = self.process_s + self.open_s + self.compile_s + CHECK_RUNS * self.run_s + self.timeline_s(budget_s)
+        checking_s = self.process_s + self.open_s + self.check_s + self.timeline_s(budget_s)
         needed_s = FINAL_CANDIDATES * each_s + self.open_s - self.compile_s + checking_s
         wanted_s = max(min(max(FINAL_SHARE * budget_s, FINAL_LEAST_S), protocol.limit_s), needed_s)
         whole_s = min(wanted_s, FINAL_MOST_SHARE * budget_s)
@@ -125,13 +155,13 @@ class Pace:
 
 @dataclass(frozen=True)
 class Check:
-    """What outputs are compared with, and how far they may be from it.
+    """Reference that outputs are compared with, and the largest relative difference from it.
 
-    With ``max_difference`` that is a limit of the answer, and the reference alone judges; without, the tolerance
-    follows the model, and where outputs differ from the reference there is a third opinion.
+    With ``max_difference`` the difference is a limit of the answer, and the reference alone judges. Without, the
+    tolerance depends on the model, and outputs that differ from the reference are compared with a second one.
     """
 
-    reduced: str  # the precision below single that a device computes in, or nothing
+    reduced: str  # precision below single that a device computes in, empty if none does
     reference: ReferenceName = "cpu"
     max_difference: float | None = None
 
@@ -142,30 +172,43 @@ class Check:
 
     @property
     def least(self) -> float:
-        """The largest difference that was requested, or the tolerance of any model."""
+        """The requested largest difference, or else the tolerance that every model gets."""
         if self.max_difference is not None:
             return self.max_difference
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
 
     def tolerance(self, own: float, *, is_split: bool) -> float:
-        """How far outputs may be from the reference's where the model's ``own`` are, computed by one device."""
+        """Return the largest accepted relative difference of outputs from the reference's.
+
+        Args:
+            own: Relative difference of the whole model's outputs when one device computes them in another way.
+            is_split: Whether the outputs are those of a placement over several devices.
+        """
         least = TOLERANCE_SPLIT if self.reduced and is_split and not self.is_limit else self.least
         return least if self.is_limit else max(least, min(SLACK * own, LARGEST_TOLERANCE))
 
 
 def check_of(session: Session, options: PlaceOptions) -> Check:
-    """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
+    """Return how to check outputs under these options; workloads are compared with NumPy.
+
+    Raises DeviceError for absent devices.
+    """
     if not session.is_on_torch:
         return Check(reduced_precision(session.devices.all), options.reference, options.max_difference)
-    own = "numpy" if session.subject.is_workload else options.reference
-    return Check("f16 or bf16" * session.subject.reduces_precision, own, options.max_difference)
+    own = "numpy" if session.loaded.is_workload else options.reference
+    precisions = {spec.properties.get("precision", "f32") for spec in session.devices.all} - {"f32"}
+    reduced = " or ".join(sorted(precisions)) or "f16 or bf16" * session.loaded.reduces_precision
+    return Check(reduced, own, options.max_difference)
 
 
 class Verifier:
-    """Compares the outputs of candidates that a runner has opened.
+    """Comparison of the outputs of opened candidates with a reference.
 
-    After ``end_s``, by ``time.monotonic``, or when ``should_stop`` says so, no more is tried to find out how far apart
-    right outputs may be, and no process is started for a candidate.
+    Args:
+        runner: Runner that has the candidates open.
+        end_s: ``time.monotonic`` after which no further way to compute the model is tried to widen the tolerance,
+            and no process is started for a candidate.
+        should_stop: Returns True to end both early.
     """
 
     REFERENCES: ClassVar[dict[ReferenceName, Candidate]] = {
@@ -185,18 +228,19 @@ class Verifier:
         self._end_s, self._should_stop = end_s, should_stop
         self.check = check
         self._otherwise = [] if check.is_limit else self._other_ways()
-        self._own, self._was_measured = 0.0, False  # of the whole model, as far as it was computed otherwise
-        self._own_difference = 0.0  # of the whole model, between precisions
+        self._own = 0.0  # largest difference so far of the whole model computed in another way
+        self._was_measured = False  # whether one was measured
+        self._own_difference = 0.0  # difference of the whole model between precisions
         self._open: set[ReferenceName] = set()
 
     def close(self) -> None:
-        """Forget the references."""
+        """Close the references in the runner."""
         for opinion in self._open:
             self.runner.close(_REFERENCE.format(opinion))
         self._open.clear()
 
     def in_own_process(self, name: str) -> Verdict:
-        """Run a candidate before anything else in a new process, if there is time for one, then compare its outputs."""
+        """Run a candidate first in a new process, if there is time to start one, and compare its outputs."""
         if self._is_over(self.runner.client.start_s + self.runner.slowest_open_s):
             return self.compared(name)
         self.runner.client.restart()
@@ -209,9 +253,10 @@ class Verifier:
         return self.compared(name)
 
     def compared(self, name: str, *, is_split: bool = True) -> Verdict:
-        """Compare outputs with the reference's, and where they are too far from it, with a third opinion's.
+        """Compare outputs with the reference's and, where they differ too much, with a second reference's.
 
-        Of a device alone there is none where precision alone changes the model's outputs more than rounding may.
+        The second reference is skipped for a single device (``is_split`` false) if a change of precision alone moves
+        the model's outputs by more than rounding can.
         """
         first = Verdict(self.check.reference, self.check.tolerance(self._own, is_split=is_split))
         reasons, failures = [], dict[str, list[str]]()
@@ -249,8 +294,8 @@ class Verifier:
         return self._own_difference > LARGEST_TOLERANCE
 
     def _other_ways(self) -> list[str | Candidate]:
-        """The model computed otherwise by one device: in the precision that the CPU takes by default, with one thread,
-        and with every op computed by itself."""
+        """Return other ways to compute the whole model on one device: in the CPU's default precision, in single
+        precision, on one thread, and op by op."""
         others = [Candidate("CPU")] * bool(self.check.reduced)
         others += [self.REFERENCES["cpu"], _ONE_THREAD, self.REFERENCES["op-by-op"]]
         return [other for other in others if other != self.REFERENCES[self.check.reference]]
@@ -259,15 +304,18 @@ class Verifier:
         return self._should_stop() or time.monotonic() + takes_s > self._end_s
 
     def heed(self, devices: Sequence[str]) -> None:
-        """Allow what devices alone lose, too, which the runner has opened; ways that take longer come behind them."""
+        """Let the outputs of these single devices, opened in the runner, widen the tolerance too.
+
+        They are tried before the ways that take longer.
+        """
         if self.check.reduced and not self.check.is_limit:
             self._otherwise[1:1] = devices
 
     def _tolerance(self, apart: float, is_split: bool) -> float:
-        """How far apart right outputs of this model may be, as far as that is needed to judge such a difference.
+        """Return the accepted difference, measured only as far as needed to judge the difference ``apart``.
 
-        That is by how much the model's own differ when one device computes them otherwise. Differences too large for
-        rounding say nothing about it.
+        It follows the largest difference between the model's own outputs when one device computes them in other ways,
+        tried until ``apart`` is accepted. Differences that are too large for rounding are ignored.
         """
         while apart > self.check.tolerance(self._own, is_split=is_split) and self._otherwise:
             if self._is_inconclusive or (self._was_measured and self._is_over()):
@@ -289,7 +337,7 @@ class Verifier:
         return self.check.tolerance(self._own, is_split=is_split)
 
     def difference(self, name: str) -> Difference:
-        """How far outputs are from the reference's. Raises CandidateFailed."""
+        """Return how far a candidate's outputs are from the reference's, by measure. Raises CandidateFailed."""
         return self._difference(name, self.check.reference)
 
     def _difference(self, name: str, opinion: ReferenceName) -> Difference:
@@ -301,37 +349,43 @@ class Verifier:
 
 
 def _in_words(relative: float) -> str:
-    """A difference of outputs over their largest value."""
+    """Return a relative difference in words."""
     if not math.isfinite(relative):
         return "values that are not finite"
     return f"{relative:.0%} of their largest value" if relative < 1 else "more than their largest value"
 
 
-TIED = 0.98
-"""Of the speed of the fastest part: a whole device that has it is preferred."""
+NEAR_TIE = 0.98
+"""Share of the fastest partition's speed from which on a whole device is preferred to it."""
 
 
 @dataclass(frozen=True, eq=False)
 class FinalComparison:
-    """What the final comparison found, by candidate name; ``answer`` is the one to deploy.
+    """Result of the final comparison, by candidate name.
 
-    ``ratios`` say how many times faster than ``best_single`` a candidate is, or than the answer where there is none;
-    finalists, baselines and devices are a family each, and so is the placement that the search started with.
-    ``best_single`` is the fastest device that may be the answer, and where none may the fastest of all;
-    ``disallowed`` says why others may not, and ``wholes`` are devices that are none because a finalist beats every part
-    of theirs. ``finalists`` come in the order of the search.
+    Attributes:
+        ratios: How many times faster than ``best_single`` each candidate is, or than the answer if there is none. The
+            95% intervals hold together within each family: finalists, baselines, single devices, and the start.
+        best_single: Fastest single device that may be the answer; the fastest of all if none may, and None if none
+            runs the model.
+        answer: Candidate to deploy.
+        verdicts: Checks of outputs, of the answer and of every rejected candidate.
+        disallowed: Reasons why candidates may not be the answer.
+        whole_devices: Whole devices excluded because a finalist beat each of their partitions.
+        finalists: Placements that the search proposed, in its order.
+        others: Share of the processors that other programs took meanwhile.
     """
 
     opened: Mapping[str, Opened]
     comparison: Comparison
     ratios: Mapping[str, Ratio]
-    best_single: str | None  # the fastest device alone, where one runs the model
+    best_single: str | None
     answer: str
-    verdicts: Mapping[str, Verdict]  # on the answer and every candidate that was rejected
+    verdicts: Mapping[str, Verdict]
     disallowed: Mapping[str, str]
-    wholes: tuple[str, ...]
+    whole_devices: tuple[str, ...]
     finalists: tuple[str, ...]
-    others: float  # the share of the processors that other programs took
+    others: float
 
 
 def final_comparison(
@@ -345,7 +399,7 @@ def final_comparison(
     start: Mapping[str, Candidate] | None = None,
     disallowed: Mapping[str, str] | None = None,
     slow: Collection[str] = (),
-    wholes: Collection[str] = (),
+    whole_devices: Collection[str] = (),
     defaults: Mapping[str, str] | None = None,
     end_s: float = math.inf,
     after_s: float = 0.0,
@@ -355,24 +409,34 @@ def final_comparison(
     on_step: Callable[[str], None] = lambda _: None,
     clock: Clock = time.perf_counter,
 ) -> FinalComparison:
-    """Measure all candidates side by side, in orders drawn from ``rng``, and pick the answer.
+    """Measure all candidates in common rounds, in random order, and pick the answer.
 
-    A finalist is the answer only if its 95% interval, which holds for all finalists together, lies above the speed of
-    the best single device and of ``start``, the placement that the search began with, where that is faster than the
-    device and passes; if it runs in a process of its own, and if its outputs are as ``check`` wants them. Otherwise it
-    is that placement, or the best single device. Where no single device runs the model, the fastest finalist that
-    passes is the answer, or the fastest that ran where none could be compared. Candidates that are ``disallowed``, each
-    with the reason, are never the answer; where ``check`` is a limit, nor are devices that differ more.
+    A finalist is the answer only if it runs in a process of its own, its outputs pass ``check``, and its 95% interval,
+    which holds for all finalists together, lies above the speed of the best single device and of ``start``, where the
+    start passes and is faster than that device. Otherwise the answer is the start if it passes and is faster than the
+    device, or else the device. Where no single device runs the model, the answer is the fastest finalist that passes,
+    or the fastest that ran if no outputs could be compared.
 
-    Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case, but for
-    finalists that would not be open ``after_s`` before ``end_s``, the time of what follows the rounds, if they took
-    ``opening_s``. Of the
-    others, baselines, finalists in their order and slow devices, the comparison skips the last for which
-    ``protocol.limit_s`` is too short; then outputs are checked, until ``end_s`` as ``Verifier`` says. Of ``wholes``,
-    devices of which others are parts, none is chosen where a finalist beats every part: it is for those who keep the
-    division. Where none does, one that is about as fast as the fastest part is. ``defaults`` are devices as they are
-    without the settings that were chosen for others, by name with the names of these: one is the answer where it is
-    not slower beyond doubt. Raises SearchError when no answer is left.
+    Single devices that are not ``slow``, the start and the first finalist are always compared. Of the others, which are
+    baselines, finalists in their order and slow devices, the last are skipped if ``protocol.limit_s`` is too short.
+
+    Args:
+        finalists: Placements of the search, the most promising first.
+        singles: Devices that run the whole model.
+        automatic: Baselines: OpenVINO's own choices, and finalists under another executor.
+        start: The placement that the search started with, if any.
+        disallowed: Reasons why candidates may not be the answer. If ``check`` is a limit, devices that exceed it are
+            added.
+        slow: Names of single devices that are known to be slow.
+        whole_devices: Devices that others are partitions of. None is the answer if a finalist beats each of the
+            partitions; otherwise one that is about as fast as the fastest partition (NEAR_TIE) is preferred to it.
+        defaults: Devices with OpenVINO's own settings, to the names of the same devices with chosen settings. They are
+            the answer unless they are slower beyond doubt.
+        end_s: ``time.monotonic`` until which candidates are opened and outputs checked.
+        after_s: Seconds before ``end_s`` by which a finalist must be open.
+        opening_s: Estimates the seconds that a candidate takes to open.
+
+    Raises SearchError when no answer is left.
     """
     begin_s = clock()
     others, was_stopped = OtherPrograms(), should_stop()
@@ -399,7 +463,7 @@ def final_comparison(
     verdicts = _judged(verifier, singles) if check.is_limit else {}
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
-    parts = [name for name in allowed if name not in wholes]
+    parts = [name for name in allowed if name not in whole_devices]
     left_s = max(protocol.limit_s - (clock() - begin_s), LEAST_FINAL_SHARE * protocol.limit_s)
     comparison = compare(
         runner.run,
@@ -420,15 +484,19 @@ def final_comparison(
     kept = [name for name in begun if name not in reasons]
     beaten: tuple[str, ...] = ()
     on_step("checking outputs")
-    for able in [parts, allowed] if wholes else [allowed]:
+    for able in [parts, allowed] if whole_devices else [allowed]:
         best_single = comparison.fastest([name for name in alive if name in able] or alive) if alive else None
         rival = best_single if best_single in able else None
         answer, verdicts = _pick(verifier, comparison, list(finalists), rival, next(iter(kept), None), verdicts)
         if answer in finalists and rival is not None:
             beaten = tuple(name for name in allowed if name not in able)
             break
-    tied = [n for n in wholes if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= TIED]
-    if answer == best_single and tied and answer not in wholes:
+    tied = [
+        n
+        for n in whole_devices
+        if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= NEAR_TIE
+    ]
+    if answer == best_single and tied and answer not in whole_devices:
         best_single = tied[0]
         answer, verdicts = _pick(verifier, comparison, [], best_single, None, verdicts)
     unbeaten = [
@@ -458,14 +526,14 @@ def final_comparison(
         answer=answer,
         verdicts=verdicts,
         disallowed=reasons,
-        wholes=beaten,
+        whole_devices=beaten,
         finalists=tuple(finalists),
         others=others.share(),
     )
 
 
 def _judged(verifier: Verifier, singles: Mapping[str, Candidate]) -> dict[str, Verdict]:
-    """The verdicts on devices that run the model alone."""
+    """Return the verdict on each single device that runs the model."""
     verdicts = {}
     for name, candidate in singles.items():
         with suppress(CandidateFailed):
@@ -491,7 +559,10 @@ def _why_none(
 
 
 def family_ratios(comparison: Comparison, names: Sequence[str], reference: str) -> dict[str, Ratio]:
-    """How many times faster than the reference those of ``names`` that ran are; 95% for all intervals together."""
+    """Return how many times faster than the reference those of ``names`` are that ran.
+
+    The 95% intervals hold for all of them together.
+    """
     ran = [name for name in names if name in comparison.samples]
     return {name: comparison.ratio(name, reference, len(ran)) for name in ran}
 
@@ -504,9 +575,9 @@ def _pick(
     start: str | None,
     known: Mapping[str, Verdict],
 ) -> tuple[str | None, dict[str, Verdict]]:
-    """The fastest finalist that may be the answer, else what the search started with, or the best single device.
+    """Return the fastest finalist that may be the answer, else the start or the best single device; and all verdicts.
 
-    The verdicts on all that were judged, those that are ``known`` among them.
+    The verdicts include those already ``known``.
     """
     ran = sorted((n for n in finalists if n in comparison.samples), key=comparison.median)
     verdicts = dict(known)

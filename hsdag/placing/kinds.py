@@ -1,8 +1,9 @@
-"""Kinds of answers: the best of each is compiled and timed once before anything is measured at length.
+"""Trial of each kind of answer: compiles and times the best split, shards and copies once before the search.
 
-So no kind is ruled out by a prediction alone. What is timed here is proposed by a rough profile: the latency of each
-device, shared out to ops by what they compute and move, without any slow-down of devices by each other. Legend: N ops,
-U placement units, D devices.
+So no kind is ruled out by a prediction alone. The candidates come from a rough profile: the latency of each device,
+divided among ops by what they compute and move, without slow-downs of devices by each other.
+
+Legend: N ops, U placement units, D devices.
 """
 
 from __future__ import annotations
@@ -33,32 +34,46 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
 
 SHARE = 0.2
-"""Of the budget, after which no other kind is compiled: it is timed after the profile then, as far as there is time."""
+"""Share of the budget after which no further kind is compiled; it is then timed after the profile, if time allows."""
 
-TURNS, RUNS = 2, 2
-"""Turns of a kind and the fastest device, and inferences of each turn; the least of all counts."""
+TURNS = 2
+"""Number of turns of a kind and the fastest device."""
+
+RUNS = 2
+"""Inferences in each turn; the fastest of all turns counts."""
 
 FLOPS_PER_BYTE = 10.0
-"""That a core of a CPU computes in the time in which it moves a byte, about."""
+"""FLOPs that a CPU core computes while it moves a byte, roughly."""
 
-LAUNCH_S, LINK_S, LINK_BYTES_PER_S = 5e-5, 1e-5, 5e9
-"""About what submodels take to start on a CPU, and tensors from one to the other."""
+LAUNCH_S = 5e-5
+"""Seconds to start a submodel on a CPU, roughly."""
+
+LINK_S = 1e-5
+"""Seconds of latency between submodels on a CPU, roughly."""
+
+LINK_BYTES_PER_S = 5e9
+"""Bytes per second between submodels on a CPU, roughly."""
 
 FOR_SURE = 2.0
-"""Times what the fastest device takes: a kind that took more has lost, even if another program had a core meanwhile."""
+"""Ratio to the fastest device's seconds above which a kind has lost, even if another program took a core meanwhile."""
 
 SPLIT, SHARDS, COPIES = "split", "shards", "copies"
+"""Names of the kinds that use several devices."""
 
 _KEY = "kind: "
 
 
 @dataclass(frozen=True, eq=False)
 class Kinds:
-    """What the best of each kind took when it was timed once: so many ``times`` as long as the fastest device.
+    """Result of timing the best candidate of each kind once.
 
-    Where no device runs the model alone, the fastest of all counts instead. ``share`` of the budget had passed when the
-    last was timed; ``untimed`` are those for which there was no time, or that failed. ``sharding`` is the way to divide
-    the model that was timed, and ``split`` [N] OpenVINO's device of each op of the split.
+    Attributes:
+        times: Ratio of each candidate's seconds to those of the fastest device, or of the fastest candidate if no
+            device runs the model.
+        share: Share of the budget that had passed when the last one was timed.
+        untimed: Candidates that failed or for which there was no time.
+        sharding: The sharding that was timed.
+        split: OpenVINO's name of the device of each op in the split that was timed [N].
     """
 
     times: Mapping[str, float] = field(default_factory=dict)
@@ -68,16 +83,20 @@ class Kinds:
     split: tuple[str, ...] = ()
 
     def is_near(self, kind: str) -> bool:
-        """Whether a kind was timed and has not lost."""
+        """Return whether a kind was timed and took less than NEAR times as long as the fastest device."""
         return self.times.get(kind, np.inf) < NEAR
 
     def has_lost(self, kind: str) -> bool:
-        """Whether a kind was timed and took so long that no other program can be the reason."""
+        """Return whether a kind took more than FOR_SURE times as long as the fastest device."""
         return self.times.get(kind, 0.0) > FOR_SURE
 
 
 def rough_profile(graph: ComputationGraph, session: Session, whole_s: Mapping[str, float]) -> ModelProfile:
-    """A profile by what ops compute and move, and by what the model took on devices alone, as far as that is known."""
+    """Return a profile that divides each device's latency among ops by what they compute and move.
+
+    Args:
+        whole_s: Measured seconds of the whole model, by device; others get the mean.
+    """
     devices = session.devices.placed
     known = np.mean([*whole_s.values()] or [1.0])
     total_s = np.array([whole_s.get(spec.name, known) for spec in devices])
@@ -95,7 +114,7 @@ def rough_profile(graph: ComputationGraph, session: Session, whole_s: Mapping[st
 
 
 def _work(graph: ComputationGraph) -> FloatArray:
-    """[N] FLOPs of each op, or those that a core would compute while the op moves its weights and tensors."""
+    """Return the work of each op in FLOPs [N]; moving weights and tensors counts FLOPS_PER_BYTE where that is more."""
     read = np.bincount(graph.edge_dst, graph.edge_bytes, minlength=graph.num_ops)
     moved = graph.weight_bytes + graph.output_bytes + read
     work: FloatArray = np.where(floating_ops(graph), 0.0, np.maximum(graph.flops, FLOPS_PER_BYTE * moved))
@@ -103,9 +122,9 @@ def _work(graph: ComputationGraph) -> FloatArray:
 
 
 def contiguous(problem: Problem) -> list[Plan]:
-    """Plans that are had at once: the first tenth, two tenths, ... of the units on one device, the rest on another.
+    """Return plans in two pieces: the first tenth, two tenths, ... of the units on one device, the rest on another.
 
-    As near to that as pins and devices allow.
+    Units that pins or devices do not allow there go elsewhere.
     """
     position = inverse_of(problem.units.graph.topological_order)
     pairs = itertools.permutations(range(problem.num_devices), 2)
@@ -114,9 +133,9 @@ def contiguous(problem: Problem) -> list[Plan]:
 
 
 def best_split(problem: Problem, *, is_steady: bool) -> Plan | None:
-    """The split in one piece that takes least by what is known of units and links; None where nothing is split.
+    """Return the fastest split in two pieces by the costs of units and links; None if there is none.
 
-    Devices take turns, or where several inferences are in flight, the busiest counts.
+    Its time is the sum over devices, or with several inferences in flight (``is_steady``) that of the busiest device.
     """
     costs = problem.known_costs
     best: tuple[float, Plan] | None = None
@@ -134,7 +153,7 @@ def best_split(problem: Problem, *, is_steady: bool) -> Plan | None:
 
 
 def timed_kinds(session: Session, options: PlaceOptions, watcher: Watcher, begin_s: float) -> Kinds:
-    """Compile and time the best of each kind, as long as a fifth of the budget, which runs from ``begin_s``, lasts."""
+    """Compile and time the best candidate of each kind, within SHARE of the budget, which runs from ``begin_s``."""
     is_timed = options.objective is LATENCY or options.objective.is_steady
     if session.is_on_torch or len(session.devices.placed) < 2 or not is_timed:
         return Kinds()
@@ -143,7 +162,7 @@ def timed_kinds(session: Session, options: PlaceOptions, watcher: Watcher, begin
 
 
 class _Trial:
-    """The candidates of one trial in the session's worker, of which two at most are open at a time."""
+    """Trial of candidates in the session's worker, of which at most two are open at a time."""
 
     def __init__(self, session: Session, options: PlaceOptions, watcher: Watcher, begin_s: float) -> None:
         self._session, self._options, self._watcher, self._begin_s = session, options, watcher, begin_s
@@ -157,7 +176,7 @@ class _Trial:
         self._share = 0.0
 
     def run(self) -> Kinds:
-        """Time devices, of those that are alike the first, then what is made of several, then all other devices."""
+        """Time the first of each group of equal devices, then kinds that use several, then the remaining devices."""
         session = self._session
         too_large = session.too_large(None)
         able = [spec for spec in session.devices.placed if spec.name not in too_large]
@@ -169,7 +188,7 @@ class _Trial:
         for spec, *more in alike.values():
             if self._time(spec.name, Candidate(spec.openvino_name)):
                 alone_s |= dict.fromkeys([each.name for each in (spec, *more)], self._taken_s[spec.name])
-        sharding, split = self._of_several(rough_profile(session.graph, session, alone_s))
+        sharding, split = self._of_several(alone_s)
         for spec in [*(each for _, *more in alike.values() for each in more), *others]:
             self._time(spec.name, Candidate(spec.openvino_name))
         for key in list(self._runner.candidates):
@@ -179,12 +198,13 @@ class _Trial:
         times = {name: each_s / least_s for name, each_s in self._taken_s.items()}
         return Kinds(times, self._share, tuple(self._untimed), sharding, split)
 
-    def _of_several(self, profile: ModelProfile) -> tuple[Sharding | None, tuple[str, ...]]:
-        """Time a way to divide the model, copies and a split, by a profile; the first and the last of them."""
+    def _of_several(self, alone_s: Mapping[str, float]) -> tuple[Sharding | None, tuple[str, ...]]:
+        """Time a sharding, copies and a split by what devices take alone; return the sharding and the split's plan."""
         session, options = self._session, self._options
         if self._is_over(2 * self._compile_s):
             self._untimed += [SHARDS, SPLIT]
             return None, ()
+        profile = rough_profile(session.graph, session, alone_s)
         problem = session.problem(max_share=options.chosen_preset.max_share, profile=profile)
         sharding = ShardProposals(session, options, profile).first() if options.executor != "hetero" else None
         if sharding is not None:
@@ -201,9 +221,9 @@ class _Trial:
         return self._watcher.should_stop() or time.monotonic() + takes_s > self._end_s
 
     def _time(self, name: str, candidate: Candidate) -> bool:
-        """Open a candidate, run it in turns with the fastest device, and close it; whether it ran.
+        """Time a candidate in turns with the fastest device, and return whether it ran.
 
-        One that would end too late, by what devices took, is left.
+        It is left out if it is predicted to end too late. The candidate is closed unless it is the fastest device.
         """
         key, is_device = _KEY + name, name not in (SPLIT, SHARDS, COPIES)
         opening_s = self._compile_s if is_device else Pace(self._compile_s).opening_s(candidate)
@@ -227,10 +247,10 @@ class _Trial:
             return False
         self._taken_s[name] = min(taken_s)
         self._share = (time.monotonic() - self._begin_s) / self._options.budget_s
-        loser = key
-        if is_device and (self._fastest is None or self._taken_s[name] < self._taken_s[self._fastest]):
-            loser, self._fastest = self._fastest and _KEY + self._fastest, name
+        before = self._fastest
+        if is_device and (before is None or self._taken_s[name] < self._taken_s[before]):
+            self._fastest, key = name, "" if before is None else _KEY + before
             self._run_s = max(self._run_s, self._runner.value_s)
-        if loser is not None:
-            self._runner.close(loser)
+        if key:
+            self._runner.close(key)
         return True

@@ -1,4 +1,4 @@
-"""Limits of the answer: what pins, memory and a largest difference of outputs rule out.
+"""Limits of the answer: which devices, placements and units are ruled out by pins, memory or differing outputs.
 
 Legend: N ops, U placement units, D devices.
 """
@@ -24,19 +24,28 @@ from hsdag.scoring.memory import MEMORY_TOLERANCE, MemoryCheck
 from hsdag.search.options import PlaceOptions
 
 MARGIN = 0.8
-"""Share of the largest difference that is admitted: other placements of the same units round at other places."""
+"""Share of the largest difference up to which units are admitted to a device; other placements of the same units round
+at other places."""
 
 SMALLEST_SHARE = 1 / 16
-"""Of the units that are in question: fewer are not tried by themselves."""
+"""Share of the units in question below which a stretch is not halved further."""
 
 
 def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> dict[str, str]:
-    """Why single devices are ruled out: they break a pin, lack the memory for an inference, or are no limited part."""
+    """Return the reasons for which single devices are excluded, by name.
+
+    A device is excluded if it breaks a pin, has too little memory for an inference, or is a whole device of which only
+    the partitions have a memory limit.
+    """
     found = {} if profile is None else _overfull(session, profile)
     limited = {spec.plugin for spec in session.devices.placed if spec.name in options.memory_bytes}
-    own, wholes = session.devices.defaults, session.devices.whole_devices
+    own, whole_devices = session.devices.defaults, session.devices.whole_devices
     for spec in session.devices.rivals:
-        if spec.name in wholes and spec.plugin in limited and own.get(spec.name, spec.name) not in options.memory_bytes:
+        if (
+            spec.name in whole_devices
+            and spec.plugin in limited
+            and own.get(spec.name, spec.name) not in options.memory_bytes
+        ):
             found[spec.name] = "--memory is about its parts"
     for spec in session.devices.all:
         broken = next((pin for pin in options.pins if pin.device != own.get(spec.name, spec.name)), None)
@@ -46,7 +55,10 @@ def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelPr
 
 
 def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
-    """Devices on which the simulated peak of an inference exceeds the memory; the same ops peak alike anywhere."""
+    """Return why devices are excluded whose memory is below the simulated peak of an inference, by name.
+
+    The peak is that of one device with all ops, since the same ops have the same peak on every device.
+    """
     problem = session.problem(profile=profile, is_free=True)
     able = np.flatnonzero(problem.supported.all(axis=0))
     if problem.costs is None or not len(able):
@@ -61,7 +73,7 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
 
 
 def disallowed_start(session: Session, start: Placement, profile: ModelProfile) -> str | None:
-    """Why the placement to start with is ruled out: it takes more memory than its devices have; None if not."""
+    """Return why the placement to start with is excluded: it needs more memory than a device has; None if it fits."""
     limits = session.memory_limits(profile)
     problem = session.problem(profile=profile, is_free=True)
     names = {device.name: device.openvino_name for device in start.devices}
@@ -81,7 +93,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
 
 
 def check_start(session: Session, start: Placement) -> None:
-    """Raise OptionError where the placement to start with has a pinned op on another device."""
+    """Raise OptionError if the placement to start with has a pinned op on another device."""
     placed = start.devices_of(session.graph)
     names = [spec.name for spec in session.devices.placed]
     pinned = session.model.pinned
@@ -97,13 +109,20 @@ def check_start(session: Session, start: Placement) -> None:
 def within_difference(
     problem: Problem, limit: float, difference: Callable[[Plan], float], is_over: Callable[[], bool] = lambda: False
 ) -> tuple[Problem, tuple[str, ...]]:
-    """The problem with what may run where, and a sentence on each device that does not keep the limit by itself.
+    """Restrict a problem to placements whose outputs mostly stay within a limit.
 
-    ``difference`` runs a plan. Where a device differs by more than ``limit``, the units that others may take stay
-    there, but for those that were measured to differ by less, all of them together: stretches of the model are tried,
-    the longest first, and those that differ too much are halved until ``is_over``. So every method searches among plans
-    that mostly keep the limit, without knowing of it. Where no device keeps it by itself, nothing is known, and every
-    plan has to be judged by its own outputs.
+    A device that exceeds the limit with the whole model gets only the units that no other device runs, and those that
+    were measured to keep the limit together: stretches of the model are tried, the longest first, and those that differ
+    too much are halved. So methods need not know of the limit. If no device keeps it, or all do, the problem stays as
+    it is.
+
+    Args:
+        limit: Largest relative difference of outputs.
+        difference: Runs a plan and returns the relative difference of its outputs.
+        is_over: Returns True to end the measuring.
+
+    Returns:
+        The problem, and a sentence for users about each device that exceeds the limit.
     """
     apart = np.array([difference(plan) for plan in problem.alone])
     close: BoolArray = np.asarray(apart <= limit, dtype=np.bool_)
@@ -140,7 +159,13 @@ def _admitted(
     difference: Callable[[Plan], float],
     is_over: Callable[[], bool],
 ) -> IntArray:
-    """Units among ``movable``, in topological order, that keep the limit together when they leave ``placement`` [U]."""
+    """Return units that together keep the limit when moved from ``placement`` [U] to ``device``.
+
+    Args:
+        movable: Units to try, in topological order.
+        work: Seconds, or FLOPs, of each unit on the device [U], by which stretches are halved.
+        limit: Largest relative difference of outputs.
+    """
     found = np.empty(0, dtype=np.int64)
     waiting = deque(_halves(movable, work))
     while waiting and not is_over():
@@ -155,7 +180,7 @@ def _admitted(
 
 
 def _halves(units: IntArray, work: FloatArray) -> list[IntArray]:
-    """Two parts of a stretch of about equal work, none of them empty; nothing of nothing."""
+    """Return two non-empty parts of a stretch with about equal work; fewer for less than two units."""
     if len(units) < 2:
         return [units] if len(units) else []
     done = np.cumsum(work[units])

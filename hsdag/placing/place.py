@@ -1,4 +1,4 @@
-"""The main job: search for a placement of a model, compare the best with every alternative, and keep it."""
+"""The command ``hsdag place``: searches for a placement, compares the best with every alternative, and saves it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from hsdag.placing.answer import (
     NO_MEMORY,
     NO_SINGLE,
     faster_but_disallowed,
-    faster_wholes,
+    faster_whole_devices,
     nearest_of,
+    rejected,
     speed_sentence,
     times_to_tell,
     too_few_rounds,
-    turned_down,
 )
 from hsdag.placing.bound import least_s, left_to_gain
 from hsdag.placing.devices import devices_of, settled
@@ -67,7 +67,7 @@ from hsdag.placing.wanted import Wanted
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM
-from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets
+from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets, plain_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, shortage
@@ -75,28 +75,28 @@ from hsdag.search.options import LIMITS, PlaceOptions, flag
 from hsdag.workers.pool import pool_of
 
 UNDER_HETERO = "HETERO:"
-"""What goes before the name of a placement that HETERO runs for comparison."""
+"""Prefix of the name of a placement that HETERO runs for comparison."""
 
 START = "start"
-"""The name of the placement that the search started with."""
+"""Name of the placement that the search started with."""
 
 TIMELINE_RUNS = 5
-"""Of a measured timeline of the answer."""
+"""Inferences for a measured timeline of the answer."""
 
 FAR_SLOWER = 2.0
-"""Times the best device's value: one beyond it is compared only where there is time; after an interrupt all others."""
+"""Ratio to the best device's value above which a device is compared only if there is time."""
 
 LEAST_CANDIDATE_LIMIT_S = 60.0
-"""A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
+"""Least seconds after which a candidate counts as hanging; with a larger budget, that budget."""
 
 KERNELS_SHARE = 0.15
-"""Of the budget, for which kernels are compiled here, and in the process that measures: the rest is interpreted."""
+"""Share of the budget for compiling kernels, in this process and in the worker each; the rest is interpreted."""
 
 LATE = 0.6
-"""Share of the time that the final comparison needs: with less, only what matters most is compared."""
+"""Share of the final comparison's time; with less time left, only what matters most is compared."""
 
 WORTH_TELLING = 0.05
-"""Share of the comparison's time in which the machine gave much less, from which on it is said."""
+"""Share of disturbed time in the comparison from which on a warning is given."""
 
 INTERRUPTED_LIMIT_S = 2.0
 """Seconds for the final comparison after an interrupt."""
@@ -112,9 +112,9 @@ def run_place(
     watcher: Watcher | None = None,
     begin_s: float | None = None,
 ) -> PlaceResult:
-    """Place a model, a path or an ``ov.Model``, as ``hsdag.place`` does; with one device only nothing is searched.
+    """Place a model as ``hsdag.place`` does, and write the placement to ``output``; one device needs no search.
 
-    The placement is written to ``output``. The budget runs from ``begin_s``, by default from now.
+    The budget runs from ``begin_s``, by ``time.monotonic``, and by default from now.
     """
     watcher = watcher or Watcher()
     begin_s = time.monotonic() if begin_s is None else begin_s
@@ -151,6 +151,7 @@ def run_place(
             watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
         start = _start(session, options)
         session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
+        read_s = time.monotonic() - begin_s
         kinds = Kinds() if resume else timed_kinds(session, options, watcher, begin_s)
         wanted = Wanted(options.budget_s)
         tuned = tune(session, options, watcher, fixed, wanted)
@@ -162,23 +163,24 @@ def run_place(
                 raise SearchError("on one device there is no search to resume; leave out --resume")
             search.profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
             return _conclude(search, start, output)
-        read_s = time.monotonic() - begin_s
+        tried_s = time.monotonic() - begin_s - read_s
         with pool_of(options.workers, watcher.note) as pool:
             search.run(run_folder, resume=resume, pool=pool)
         result = _conclude(search, start, output)
         spent_s = time.monotonic() - begin_s
         if spent_s > options.budget_s:
             watcher.note(
-                f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, profiling and "
-                f"searching {search.search_s:.0f} s, comparing {spent_s - read_s - search.search_s:.0f} s"
+                f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, timing kinds and "
+                f"trying settings {tried_s:.0f} s, profiling and searching {search.search_s:.0f} s, comparing "
+                f"{spent_s - read_s - tried_s - search.search_s:.0f} s"
             )
     return result
 
 
 def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
-    """The placement that the search starts with, by its name, as its file says it is run.
+    """Return the candidate of the placement to start with, by name, run as its file says.
 
-    Raises PlacementError where it is for another model, OptionError where it uses a device that is not searched over.
+    Raises PlacementError if it is for another model, OptionError if it uses a device that is not searched over.
     """
     if options.start is None:
         return {}
@@ -198,7 +200,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     placed = proposed_candidates(search)
-    if interrupted:  # the best so far is the best of what was timed
+    if interrupted:  # there is no time to compare anything else
         placed = {name: each for name, each in placed.items() if was_timed(search, name)}
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
@@ -229,8 +231,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed=disallowed,
         slow=slow_devices(search, 1.0 if interrupted or is_late else FAR_SLOWER),
         opening_s=search.pace.opening_s,
-        after_s=whole_s - limit_s,
-        wholes=session.devices.whole_devices,
+        after_s=search.pace.check_s,
+        whole_devices=session.devices.whole_devices,
         defaults=session.devices.defaults,
         end_s=search.begin_s + options.budget_s,
         should_stop=watcher.should_stop,
@@ -251,9 +253,9 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
 
 
 def keep_better(output: Path, found: Placement) -> str | None:
-    """Rename a placement of the same model that an earlier search measured to be faster; what to say of that.
+    """Rename the placement in ``output`` if an earlier search of the same model measured it to be faster.
 
-    None where nothing is there, or nothing that is better.
+    Returns a note about that; None if nothing was renamed.
     """
     try:
         before = Placement.load(output)
@@ -276,12 +278,12 @@ def keep_better(output: Path, found: Placement) -> str | None:
 def result_of(
     search: Search, final: FinalComparison, answer: Candidate, placement_file: Path | None, *, interrupted: bool
 ) -> PlaceResult:
-    """What a search and its final comparison amount to; with one device nothing was searched.
+    """Return the result of a search and its final comparison.
 
-    Where the search is kept on disk, with a measured run of the answer if there is time for one.
+    If the search is kept on disk and there is time, it includes a measured timeline of the answer.
     """
     session, options, folder = search.session, search.options, search.folder
-    subject, devices = session.subject, session.devices.all
+    loaded, devices = session.loaded, session.devices.all
     rows = rows_of(search, final)
     wanted = wanted_of(search, final)
     settings = tuple(settings_record(each, final) for each in search.tuned.values())
@@ -297,7 +299,7 @@ def result_of(
         rows=rows,
         no_single=_no_single(search, final),
         failures={**too_large, **final.comparison.failures},
-        turned_down=turned_down(final) | faster_but_disallowed(final) | faster_wholes(final),
+        turned_down=rejected(final) | faster_but_disallowed(final) | faster_whole_devices(final),
         verdict=final.verdicts[final.answer],
         finalists={name: PlanRecord.of(plan, len(devices)) for name, plan in search.plans.items()},
         tally=Tally.of(search.events, search.num_simulated),
@@ -316,7 +318,7 @@ def result_of(
         state_bytes_per_token=state_bytes_per_token(search, final),
         weight_bytes=weight_bytes_of(search, final),
         run_folder=None if folder is None else folder.path,
-        model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
+        model_path=None if loaded.name is None or loaded.is_workload else str(loaded.path.resolve()),
         environment={**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware},
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         samples={name: [list(each) for each in own.rounds] for name, own in final.comparison.samples.items()},
@@ -326,7 +328,7 @@ def result_of(
 
 
 def answer_placement(search: Search, final: FinalComparison) -> Placement:
-    """The answer, as a placement file holds it."""
+    """Return the placement of the answer."""
     session, options, graph, problem = search.session, search.options, search.session.graph, search.problem
     ratio, versus = final.ratios[final.answer], final.best_single
     ops = graph.canonical_names
@@ -368,7 +370,7 @@ def answer_placement(search: Search, final: FinalComparison) -> Placement:
 
 
 def _devices_of(search: Search, name: str) -> list[str] | None:
-    """[N] the device of every op of a placement; None for what is none."""
+    """Return the device of every op of a placement [N]; None for any other candidate."""
     name = name.removeprefix(UNDER_HETERO)
     if name in search.plans:
         return [search.problem.devices[d] for d in search.problem.expand(search.plans[name].placement).tolist()]
@@ -383,7 +385,7 @@ def _answer_devices(search: Search, final: FinalComparison) -> list[str]:
 
 
 def _answer_specs(search: Search, final: FinalComparison) -> list[DeviceSpec]:
-    """The devices of the answer; for throughput a device alone has the hint that it was measured with."""
+    """Return the devices of the answer; a single device for throughput has the hint it was measured with."""
     session = search.session
     devices = session.devices.answering(final.answer)
     only = session.devices.defaults.get(final.answer, final.answer)
@@ -394,7 +396,7 @@ def _answer_specs(search: Search, final: FinalComparison) -> list[DeviceSpec]:
 
 
 def rows_of(search: Search, final: FinalComparison) -> tuple[Row, ...]:
-    """Every candidate that was measured, fastest first."""
+    """Return a row for every measured candidate, the fastest first."""
     rows = []
     for name, samples in final.comparison.samples.items():
         record = samples.record()
@@ -417,14 +419,14 @@ def rows_of(search: Search, final: FinalComparison) -> tuple[Row, ...]:
 
 
 def _scenario_medians_s(search: Search, final: FinalComparison, name: str, runs: int) -> tuple[float, ...]:
-    """Medians of each scenario; of a single one that of the comparison. Empty where latency is not what counts."""
+    """Return the median seconds of each scenario; empty for objectives other than latency."""
     if search.options.objective is not LATENCY or not search.session.scenarios:
         return ()
     return search.session.runner.scenario_medians_s(name, runs) or (final.comparison.median(name),)
 
 
 def _ops_of(search: Search, final: FinalComparison, name: str) -> dict[str, int]:
-    """Ops per device of a candidate; empty where OpenVINO does not tell."""
+    """Return the number of ops on each device of a candidate; empty if OpenVINO does not tell."""
     session, problem = search.session, search.problem
     if name in search.shardings:
         return ops_by_device(session, search.shardings[name])
@@ -448,7 +450,7 @@ def _ops_of(search: Search, final: FinalComparison, name: str) -> dict[str, int]
 
 
 def _sentence(search: Search, final: FinalComparison, settings: Sequence[DeviceSettings], *, interrupted: bool) -> str:
-    """The answer in one sentence."""
+    """Return the answer in a sentence or two."""
     session, options, comparison = search.session, search.options, final.comparison
     if interrupted and not final.finalists:
         return "The search was interrupted before it measured a split."
@@ -463,12 +465,12 @@ def _sentence(search: Search, final: FinalComparison, settings: Sequence[DeviceS
         final.best_single,
         final.ratios[final.answer],
         family_ratios(comparison, list(automatic_candidates(session)), final.answer),
-        turned_down(final),
+        rejected(final),
         comparison.ratio(final.answer, twin) if twin in comparison.samples else None,
         why_uncompared(search, final),
         over_start=comparison.ratio(final.answer, START) if START in comparison.samples else None,
         disallowed=faster_but_disallowed(final),
-        wholes=faster_wholes(final),
+        whole_devices=faster_whole_devices(final),
         nearest=nearest_of(final),
         ignored=ignored(options),
         no_single=_no_single(search, final),
@@ -481,14 +483,14 @@ def _sentence(search: Search, final: FinalComparison, settings: Sequence[DeviceS
 
 
 def _no_single(search: Search, final: FinalComparison) -> str:
-    """Why there is no best single device; empty where there is one."""
+    """Return why there is no best single device; empty if there is one."""
     if final.best_single is not None:
         return ""
     return NO_MEMORY if len(search.session.too_large(search.profile)) == len(search.session.devices.all) else NO_SINGLE
 
 
 def wanted_of(search: Search, final: FinalComparison) -> Wanted:
-    """What there was no time for in the search, and in the comparison: to compile and to tell apart candidates."""
+    """Return what there was no time for, with candidates that were not compiled or not told apart added."""
     budget_s, wanted, versus = search.options.budget_s, search.wanted, final.best_single
     for name in final.finalists:
         if final.comparison.failures.get(name) == NO_TIME:
@@ -507,7 +509,7 @@ def wanted_of(search: Search, final: FinalComparison) -> Wanted:
 
 
 def _other_executor(search: Search, final: FinalComparison) -> tuple[str, tuple[str, str]]:
-    """The candidate that another executor runs, which the answer is compared with, and the words for it."""
+    """Return the candidate under another executor to compare the answer with, and the words for it."""
     answer, compared, proposed = final.answer, final.comparison, final.finalists
     if answer.startswith(UNDER_HETERO) and answer in proposed:
         others = [n for n in proposed if n in compared.samples and not n.startswith(UNDER_HETERO)]
@@ -519,7 +521,7 @@ def _other_executor(search: Search, final: FinalComparison) -> tuple[str, tuple[
 
 
 def warnings_of(search: Search, final: FinalComparison) -> tuple[str, ...]:
-    """What the answer leaves open: sentences without a full stop."""
+    """Return warnings about the answer, as sentences without a full stop."""
     peaks = "peaks of memory are simulated, with the sizes of the profile"
     counted = peaks if search.options.objective.counts_memory else None
     objection = final.verdicts[final.answer].reason
@@ -535,7 +537,7 @@ def warnings_of(search: Search, final: FinalComparison) -> tuple[str, ...]:
 
 
 def _bound(search: Search, final: FinalComparison) -> str:
-    """What could be gained at most, where latency counts, the model was profiled and the machine was not busy."""
+    """Return a sentence on the possible gain; empty without a profile, on a busy machine, or if not for latency."""
     if search.profile is None or search.costs is None or search.options.objective is not LATENCY:
         return ""
     if final.others >= BUSY:
@@ -549,7 +551,7 @@ def _bound(search: Search, final: FinalComparison) -> str:
 
 
 def _dividing(search: Search, model_path: str | None) -> str | None:
-    """The command that divides the CPU, where it is the only device."""
+    """Return the command that partitions the CPU if it is the only device, else None."""
     names = [spec.openvino_name for spec in search.session.devices.placed]
     if names != ["CPU"] or search.options.arguments is None or model_path is None or search.session.is_on_torch:
         return None
@@ -557,7 +559,7 @@ def _dividing(search: Search, model_path: str | None) -> str | None:
 
 
 def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
-    """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
+    """Return the bytes of the answer's weights and state by device; empty if it uses a device not placed on."""
     session, names = search.session, search.problem.devices
     if final.answer in search.shardings and search.proposals is not None:
         return dict(weights_by_device(session, search.proposals.sharded(search.shardings[final.answer])))
@@ -575,7 +577,7 @@ def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
 
 
 def state_bytes_per_token(search: Search, final: FinalComparison) -> dict[str, float]:
-    """What a token more in the context takes on each device; empty where ops are divided or copied, or have no state.
+    """Return the bytes of state per token of context on each device; empty for shards, copies and stateless models.
 
     The state is that of the scenario with the longest context.
     """
@@ -591,7 +593,7 @@ def state_bytes_per_token(search: Search, final: FinalComparison) -> dict[str, f
 
 
 def why_uncompared(search: Search, final: FinalComparison) -> str | None:
-    """Why no split placement has a figure in the comparison; None where one has."""
+    """Return why no split placement was compared; None if one was."""
     if any(name in final.comparison.samples for name in final.finalists):
         return None
     failed = [final.comparison.failures[name] for name in final.finalists if name in final.comparison.failures]
@@ -610,7 +612,7 @@ def why_uncompared(search: Search, final: FinalComparison) -> str | None:
 
 
 def _timeline(search: Search, final: FinalComparison, answer: Candidate) -> Timeline | None:
-    """A measured run of the answer; None where that takes too long, or fails."""
+    """Measure a timeline of the answer; None if that would take too long, or fails."""
     taken_s = final.opened[final.answer].compile_s
     is_over = time.monotonic() - search.begin_s > search.options.budget_s
     if is_over or not Pace(taken_s, final.comparison.median(final.answer), taken_s).timeline_s(search.options.budget_s):
@@ -621,9 +623,9 @@ def _timeline(search: Search, final: FinalComparison, answer: Candidate) -> Time
 
 
 def slow_devices(search: Search, times: float) -> set[str]:
-    """Devices on which the model was measured to take more than ``times`` as long as on another one.
+    """Return the devices on which the model measured more than ``times`` the value of the best device.
 
-    By the search, or where it has measured none, by what each took when the kinds of answers were timed.
+    If the search measured no device, the times from before the search count.
     """
     alone = [each for each in search.events if each.score.failure is None and not each.plan.is_split]
     if not alone:
@@ -633,7 +635,7 @@ def slow_devices(search: Search, times: float) -> set[str]:
 
 
 def proposed_candidates(search: Search) -> dict[str, Candidate]:
-    """What a search proposes by the names in the comparison, the most promising first."""
+    """Return the candidates that a search proposes, by name, the most promising first."""
     session, executor, plans = search.session, search.options.search_executor, search.plans
     own = {n: session.placed(search.problem, plan, executor) for n, plan in plans.items() if plan in search.finalists}
     under_hetero = {
@@ -655,7 +657,7 @@ def proposed_candidates(search: Search) -> dict[str, Candidate]:
 
 
 def was_timed(search: Search, name: str) -> bool:
-    """Whether what the search proposes by a name was timed before the comparison."""
+    """Return whether the proposed candidate of this name was timed before the comparison."""
     if name in search.shardings:
         return SHARDS in search.kinds.times or (
             search.proposals is not None and search.proposals.best_times is not None
@@ -671,19 +673,18 @@ def _versions() -> dict[str, str]:
 
 
 def ignored(options: PlaceOptions) -> str | None:
-    """What OpenVINO's own choices are made without."""
+    """Return words for the limits that OpenVINO's own choices do not keep; None if there are none."""
     given = [flag(name) for name in LIMITS if getattr(options, name) not in ((), {}, None)]
     return f"without {' and '.join(given)}" if given else None
 
 
 def automatic_candidates(session: Session) -> dict[str, Candidate]:
-    """OpenVINO's own choices by the names users know; none over devices that it does not have."""
-    candidates = dict[str, Candidate]()
-    if session.is_on_torch:
-        return candidates
-    shown = {spec.openvino_name: spec.name for spec in session.devices.all}
+    """Return OpenVINO's own choices by the names that users know; of torch's devices each alone, without the engine."""
+    candidates, devices = dict[str, Candidate](), session.devices
+    shown = {spec.openvino_name: spec.name for spec in devices.all}
     is_steady = session.model.objective.is_steady
-    for target in automatic_targets(session.devices.placed, session.devices.rivals):
+    own = plain_targets(devices.all) if session.is_on_torch else automatic_targets(devices.placed, devices.rivals)
+    for target in own:
         mode, _, names = target.partition(":")
         label = ",".join(shown[name] for name in names.split(","))
         cumulative = {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"} if is_steady and mode == "AUTO" else {}
@@ -692,6 +693,6 @@ def automatic_candidates(session: Session) -> dict[str, Candidate]:
 
 
 def is_one_device(session: Session, target: str) -> bool:
-    """Whether OpenVINO's own choice for a target is a device alone, which is compared anyway."""
+    """Return whether OpenVINO's own choice for a target is a single device, which is compared anyway."""
     mode, _, names = target.partition(":")
-    return len(set(session.automatic_ops(target))) == 1 if mode == "HETERO" else "," not in names
+    return len(set(session.automatic_ops(target))) == 1 if mode == "HETERO" else mode == "AUTO" and "," not in names

@@ -1,4 +1,4 @@
-"""PlaceResult: how ``hsdag place`` ended: its Python object, its JSON answer and ``result.json`` of its run folder."""
+"""Result of ``hsdag place``: the Python object, which is also its JSON answer and ``result.json`` in a run folder."""
 
 from __future__ import annotations
 
@@ -39,52 +39,54 @@ if TYPE_CHECKING:
     import openvino as ov
 
 SHOWN_REASONS = 3
-"""Number of reasons that a count of failures names; the run folder has all."""
+"""Largest number of different reasons that a count of failures names; the run folder has all."""
 
 LONGEST_REASON = 160
+"""Largest number of characters of a reason; longer ones are shortened."""
 
 IN_FILE = {"samples", "costs", "timeline"}
-"""Fields that the run folder alone keeps: a JSON answer of thousands of figures helps nobody."""
+"""Fields with thousands of figures, which only the run folder keeps and the JSON answer leaves out."""
 
 RUNNERS = {"hetero": "by HETERO", "work-conserving": "by hsdag's executor", "cuda": "by the torch engine"}
+"""Words for each executor."""
 
 OF_HETERO = {"time_s": (), "launch_s": (), "link_latency_s": (), "link_bandwidth_bytes_per_s": (np.inf,)}
-"""Figures of HETERO's costs, and what stands for one that is missing."""
+"""Fields of HETERO's costs, with the value of a missing figure if that is not NaN."""
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""A placement is written as one character per unit; over more devices than this, as a list of numbers."""
+"""Characters for devices in a placement with one character per unit; for more devices it is a list of numbers."""
 
 
 WIDE = 1.25
-"""An interval whose ends are further apart, while other programs run, shows the other programs."""
+"""Ratio of an interval's ends above which, while other programs run, these make the result uncertain."""
 
 CLOSE = 1.05
-"""Where ends that have 1 between them are nearer to each other, the two are as fast as each other."""
+"""Ratio of an interval's ends below which an interval around 1 means that both are equally fast."""
 
 MOST_ROWS = 6
-"""Of the table that is the answer; those of the answer and the best device come in any case."""
+"""Largest number of rows in the short table; the answer, the best device and defaults are always in it."""
 
 MORE_CONTEXT = (4096, 32768)
-"""Tokens of longer contexts, whose memory is told."""
+"""Lengths of context in tokens for which memory is shown, if they are longer than the scenarios'."""
 
 _NUMBERED = re.compile(r" \d+$")
 
 
 class PlanRecord(Record):
-    """A plan: the device of every placement unit, and perhaps its rank."""
+    """Plan: the device of every placement unit, and its rank if the plan has an order."""
 
     placement: str | list[int]
     order: list[int] | None = None
 
     @staticmethod
     def of(plan: Plan, num_devices: int) -> PlanRecord:
-        """The record of a plan; with few devices the placement is a text, one character per unit."""
+        """Return the record of a plan; with few devices the placement is a text, one character per unit."""
         devices: list[int] = plan.placement.tolist()
         short = "".join(_ALPHABET[d] for d in devices) if num_devices <= len(_ALPHABET) else devices
         return PlanRecord(placement=short, order=None if plan.priority is None else plan.priority.tolist())
 
     def plan(self, num_units: int, num_devices: int, where: str) -> Plan:
-        """The plan. Raises FileFormatError, which says ``where`` the record is, for one that does not fit."""
+        """Return the plan. Raises FileFormatError, which says ``where`` the record is, if it does not fit the model."""
         written, order = self.placement, self.order
         devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
         fits = len(devices) == num_units and 0 <= min(devices) <= max(devices) < num_devices
@@ -94,7 +96,7 @@ class PlanRecord(Record):
 
 
 class CostsRecord(Record):
-    """What measurements made of the profile's costs: of HETERO all figures by op and link, else ``parameters``."""
+    """Costs as calibrated by measurements: all figures by op and link for HETERO, otherwise ``parameters``."""
 
     time_s: Table | None = None
     launch_s: list[Figure] | None = None
@@ -104,13 +106,13 @@ class CostsRecord(Record):
 
     @staticmethod
     def of(costs: PlacementCosts | None) -> CostsRecord | None:
-        """The record of calibrated costs; None where the executor's costs are those of the profile."""
+        """Return the record of calibrated costs; None if the executor's costs are not calibrated."""
         if isinstance(costs, HeteroCosts):
             return CostsRecord(**{name: figures(getattr(costs.costs, name)) for name in OF_HETERO})
         return CostsRecord(parameters=costs.parameters.tolist()) if isinstance(costs, WorkConservingCosts) else None
 
     def applied(self, costs: PlacementCosts) -> PlacementCosts:
-        """The profile's costs with the figures of the record. Raises ValueError where these do not fit."""
+        """Return the profile's costs with the figures of this record. Raises ValueError if these do not fit."""
         if isinstance(costs, HeteroCosts) and self.time_s is not None:
             known: dict[str, Any] = {name: numbers(getattr(self, name), *ends) for name, ends in OF_HETERO.items()}
             return HeteroCosts(costs.collector, replace(costs.costs, **known, source=CostSource.CALIBRATED))
@@ -122,10 +124,15 @@ class CostsRecord(Record):
 
 
 class Row(Record):
-    """A measured candidate: values in the objective's unit, the ratio to the best single device, ops by device.
+    """Measured candidate.
 
-    ``ci95`` is the interval of the ratio, without ends where too few ``rounds`` were run. ``scenario_medians_s`` are
-    those of each scenario, where latency counts.
+    Attributes:
+        median: Median, in the objective's unit; as is ``p95``.
+        runs: Number of inferences.
+        ratio: How many times faster, or better, it is than the best single device.
+        ci95: 95% interval of the ratio, without ends if too few ``rounds`` were run.
+        ops: Number of ops by device; empty if OpenVINO does not tell.
+        scenario_medians_s: Median of each scenario, if the objective is latency.
     """
 
     name: str
@@ -142,18 +149,18 @@ class Row(Record):
 
     @property
     def over(self) -> Ratio:
-        """The ratio to the best single device."""
+        """Ratio to the best single device, with its interval."""
         low, high = self.ci95
         return Ratio(self.ratio, low or 0.0, np.inf if high is None else high, self.rounds)
 
     @property
     def interval_text(self) -> str:
-        """The interval as tables have it, or that there were too few rounds."""
+        """Interval as in tables, or words that there were too few rounds."""
         return self.over.interval_text
 
 
 class ScenarioRecord(Record):
-    """Shapes of typical data, their weight, and what ``--tokens`` said of them."""
+    """Shapes of typical data, their weight, and the ``--tokens`` that they stand for."""
 
     data_shape: str
     tokens: str | None
@@ -161,12 +168,12 @@ class ScenarioRecord(Record):
 
     @staticmethod
     def of(scenario: Scenario) -> ScenarioRecord:
-        """The record of a scenario."""
+        """Return the record of a scenario."""
         return ScenarioRecord(data_shape=scenario.text, tokens=scenario.known_tokens, weight=scenario.weight)
 
 
 class Tally(Record):
-    """How many placements a search ran, or tried to, and simulated; ``failures`` counts those that failed by reason."""
+    """Number of placements that a search tried to run and that it simulated, and of failures by reason."""
 
     tried: int = 0
     failures: dict[Words, int] = Field(default_factory=dict)
@@ -174,18 +181,18 @@ class Tally(Record):
 
     @staticmethod
     def of(events: Sequence[Event], simulated: int = 0) -> Tally:
-        """Of a search's events."""
+        """Count a search's events."""
         failed = Counter(e.score.failure for e in events if e.score.failure is not None)
         return Tally(tried=len(events), failures=dict(failed.most_common()), simulated=simulated)
 
     @property
     def num_failed(self) -> int:
-        """Placements that were tried and have no figure."""
+        """Number of placements that were tried and failed."""
         return sum(self.failures.values())
 
     @property
     def words(self) -> str:
-        """The count in words; failed placements are not called measured."""
+        """Counts in words; failed placements do not count as measured."""
         simulated = f", {self.simulated:,} simulated" if self.simulated else ""
         if not self.failures:
             return f"{placements_were(self.tried)} measured{simulated}"
@@ -198,9 +205,13 @@ class Tally(Record):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the outputs of a candidate compare with those of ``versus``; ``reason`` why it is rejected, if it is.
+    """Verdict on the outputs of a candidate.
 
-    ``difference`` has their distances by name, None where one is not finite; it is None where they were not compared.
+    Attributes:
+        versus: Reference that they were compared with.
+        tolerance: Largest accepted relative difference.
+        difference: Difference by measure, None if it is not finite; None as a whole if they were not compared.
+        reason: Why the candidate is rejected; None if it is not.
     """
 
     versus: ReferenceName
@@ -211,7 +222,7 @@ class Verdict:
 
 
 class TriedSetting(Record):
-    """A setting that was raced: how many times faster it was than the best before it, or why it failed."""
+    """Setting that was raced, with how many times faster it was than the best one before, or why it failed."""
 
     setting: dict[str, str]
     ratio: float | None = None
@@ -220,13 +231,16 @@ class TriedSetting(Record):
 
 
 class DeviceSettings(Record):
-    """What was found of the settings of a device: values by property.
+    """Settings of a device, found by racing; a setting has values by property.
 
-    ``setting`` is what was chosen beyond the device as it was given, where ``default`` are the values of the plugin;
-    ``words`` say it. For throughput so many ``requests`` are in flight. ``ratio`` is how many times faster the device
-    is than as it was given, in the final comparison. ``apart`` are the relative differences of outputs from the
-    reference's before and after, where the setting changes what is computed. ``tried`` are all settings that were
-    raced, and it ``is_decided`` where no doubt was left.
+    Attributes:
+        setting: Values that were chosen in addition to the user's.
+        default: Values that the plugin uses without them.
+        words: The setting in words.
+        requests: Number of inferences in flight, for throughput.
+        ratio: How many times faster the device is with the setting, in the final comparison.
+        apart: Relative differences of outputs from the reference's before and after, if the setting changes them.
+        is_decided: Whether the race left no doubt.
     """
 
     device: str
@@ -242,7 +256,7 @@ class DeviceSettings(Record):
 
     @property
     def gain(self) -> str:
-        """What the setting gains, as the end of a sentence that names the device; empty where that is not known."""
+        """Gain of the setting, as the end of a sentence that names the device; empty if it is not known."""
         said = [] if self.ratio is None else [f"{100 * (self.ratio - 1):.0f}% faster than as OpenVINO sets it up"]
         if self.apart is not None:
             before, after = self.apart
@@ -251,13 +265,13 @@ class DeviceSettings(Record):
 
 
 def _alike(settings: Sequence[DeviceSettings], devices: Sequence[str]) -> list[str]:
-    """What was set, in words, where that is the same for all of the devices; else nothing."""
+    """Return the setting in words if it is the same for all of the devices, else nothing."""
     words = {each.device: each.words for each in settings if each.device in devices and each.setting}
     return [*set(words.values())] if len(words) == len(devices) and len(set(words.values())) == 1 else []
 
 
 def settings_table(settings: Sequence[DeviceSettings]) -> tuple[list[str], list[list[str]]]:
-    """Columns and cells of what was raced: how much faster than the best before it a setting was, or its failure."""
+    """Return columns and cells of the raced settings: the ratio to the best one before, or the failure."""
     cells = []
     for device, tried in ((each.device, tried) for each in settings for tried in each.tried):
         low, high = tried.ci95
@@ -268,22 +282,32 @@ def settings_table(settings: Sequence[DeviceSettings]) -> tuple[list[str], list[
 
 
 class PlaceResult(Displayable, Record):
-    """A finished search, with its ``placement``; every value is in ``unit``, that of the objective.
+    """Result of a search for a placement; values are in ``unit``, that of the objective.
 
-    ``value`` is the answer's median; ``rows`` have every candidate of the final comparison, the fastest first;
-    ``failures`` say why others are missing, ``no_single`` why all single devices are, and ``turned_down`` why faster
-    ones are not the answer. ``verdict`` is on the answer's outputs, ``weight_bytes`` its weights and state by device,
-    and ``placement_file`` where it was written. ``finalists`` are the plans of the search that were compared, by name.
-    ``scenarios`` are what was timed, where shapes are dynamic, and ``state_bytes_per_token`` what a token more in the
-    context of a language model takes on each device, beside ``weight_bytes``.
-    ``others`` is the share of the processors that other programs took during the comparison.
-    ``samples`` are the values of every inference of the comparison, by candidate and round; ``costs`` what the
-    measurements made of the profile, ``timeline`` a measured run of the answer, where there was time for one;
-    ``settings`` are those of devices that were raced before the search; ``kinds`` what the best of each kind took when
-    it was timed once before all else, over what the fastest device took;
-    ``bound`` says what could be gained at most, ``wanted`` what there was no time for, and that ``wanted_budget_s`` is
-    enough for it, ``lines`` are the answer for people; ``environment`` the versions and
-    the hardware by their names, and ``finished`` the time in UTC (ISO 8601).
+    Attributes:
+        value: Median of the answer.
+        placement_file: File that the placement was written to.
+        rows: Candidates of the final comparison, the fastest first.
+        failures: Why candidates are missing from the comparison, by name.
+        no_single: Why no single device is in the comparison; empty if one is.
+        turned_down: Why faster candidates are not the answer, by name.
+        verdict: Verdict on the outputs of the answer.
+        finalists: Plans of the search that were compared, by name.
+        members: Contributions of the methods of a portfolio.
+        settings: Settings of devices that were raced before the search.
+        bound: Sentence on how much could still be gained.
+        wanted: Sentence on what there was no time for, with ``wanted_budget_s`` as the budget that is enough.
+        others: Share of the processors that other programs took during the comparison.
+        kinds: Time of the best of each kind before the search, as a ratio to the fastest device.
+        scenarios: Sizes of data that were timed, if shapes are dynamic.
+        state_bytes_per_token: Bytes of state for each token of context, by device, for a language model.
+        lines: The answer for people.
+        weight_bytes: Bytes of weights and state of the answer, by device.
+        environment: Versions and hardware.
+        finished: End of the search in UTC (ISO 8601).
+        samples: Value of every inference of the comparison, by candidate and round.
+        costs: Costs as calibrated by measurements.
+        timeline: Measured run of the answer, if there was time for one.
     """
 
     format: Literal["hsdag-result"] = "hsdag-result"
@@ -332,12 +356,12 @@ class PlaceResult(Displayable, Record):
 
     @property
     def affinity(self) -> dict[str, str]:
-        """The placement's device of each op, by the op's name."""
+        """Device of each op in the placement, by the op's name."""
         return self.placement.affinity
 
     @property
     def devices(self) -> list[DeviceSpec]:
-        """The devices of the placement."""
+        """Devices of the placement."""
         return self.placement.devices
 
     @property
@@ -359,17 +383,17 @@ class PlaceResult(Displayable, Record):
 
     @property
     def answer(self) -> Row:
-        """The row of the candidate that is the answer."""
+        """Row of the candidate that is the answer."""
         return next(row for row in self.rows if row.is_answer)
 
     @property
     def comparison(self) -> Comparison:
-        """The final comparison, of the candidates that ran."""
+        """Final comparison of the candidates that ran."""
         rounds = {name: tuple(map(tuple, each)) for name, each in self.samples.items()}
         return Comparison({name: Samples(each) for name, each in rounds.items()}, {})
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Columns and cells of the comparison, the fastest candidate first."""
+        """Return columns and cells of the comparison, the fastest candidate first."""
         objective = find_objective(self.objective)
         unit = objective.shown_unit
         columns = ["candidate", f"median {unit}", f"p95 {unit}", "x best device", "95% interval", "submodels"]
@@ -388,7 +412,7 @@ class PlaceResult(Displayable, Record):
         return [*columns, "ops per device"], cells
 
     def with_lines(self, following: str | None = None) -> PlaceResult:
-        """With the answer in lines: its summary, where it is, and the command to run next, its own or the given one."""
+        """Return the result with ``lines``: the summary, the files, and the command to run next (``following``)."""
         written = f"The placement is in {self.placement_file}" if self.placement_file else ""
         if self.run_folder is not None:
             written += f"{'; the search' if written else 'The search is'} in {self.run_folder}"
@@ -401,7 +425,7 @@ class PlaceResult(Displayable, Record):
 
     @property
     def run(self) -> str:
-        """What to run, what it takes, and how much faster that is than the best single device."""
+        """Sentence on what to run, the time it takes, and how much faster that is than the best single device."""
         name, row = self.answer.name, self.answer
         over = [device for device, count in row.ops.items() if count]
         if self.placement.shards:
@@ -422,12 +446,12 @@ class PlaceResult(Displayable, Record):
 
     @property
     def versus(self) -> str | None:
-        """The best single device; None where no single device runs the model."""
+        """Best single device; None if no single device runs the model."""
         return None if self.placement.speedup is None else self.placement.speedup.versus
 
     @property
     def setting(self) -> str:
-        """The line of Python that compiles the model so."""
+        """Sentence with the line of Python that compiles the answer; empty if there is none."""
         model = self.model_path or "model.xml"
         spec = self._device(self._alone or self.answer.name)
         if spec is not None and self.placement.executor != "cuda":
@@ -442,23 +466,25 @@ class PlaceResult(Displayable, Record):
 
     @property
     def _alone(self) -> str | None:
-        """The device that runs the whole model, by its own name also where the answer is that as it was given."""
+        """Device that runs the whole model, by its name without settings' suffix; None for a split."""
         used = self.placement.used_devices
         return used[0] if len(used) == 1 and not self.placement.shards and not self.placement.copies else None
 
     @property
     def _chosen(self) -> list[DeviceSettings]:
-        """The settings of the device that runs the whole model, where some were chosen."""
+        """Settings of the device that runs the whole model, if some were chosen."""
         return [each for each in self.settings if each.device == self._alone and each.setting]
 
     @property
     def memory(self) -> str:
-        """What each device holds of a language model, by the length of the context; empty for other models."""
+        """Sentence on the memory of each device for a language model, by context; empty for other models."""
         contexts = sorted({context_of(each.tokens) for each in self.scenarios if each.tokens})
         if not self.state_bytes_per_token or not self.weight_bytes or not contexts:
             return ""
         said = []
         for name, each in self.weight_bytes.items():
+            if not each:
+                continue
             token = self.state_bytes_per_token.get(name, 0.0)
             fixed = each - token * contexts[-1]
             lengths = [contexts[-1], *(n for n in MORE_CONTEXT if n > contexts[-1])]
@@ -470,7 +496,7 @@ class PlaceResult(Displayable, Record):
         return next((spec for spec in self.placement.devices if spec.name == name), None)
 
     def _described(self, name: str) -> str:
-        """A device by its name, and what it is in OpenVINO's words where OpenVINO does not know the name."""
+        """Return a device's name, with its plugin and properties if OpenVINO does not know the name."""
         spec = self._device(name)
         if self._chosen and name == self._alone:
             return f"{name} {self._chosen[0].words}"
@@ -489,27 +515,27 @@ class PlaceResult(Displayable, Record):
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """What to run, what that gains, warnings, and what more could be gained; doubts about outputs come first."""
+        """Sentences on doubts of outputs, what to run, its gain, warnings, and what could still be gained."""
         at = self.lines.index(self.sentence) if self.sentence in self.lines else 1
         warnings = [f"Warning: {warning}." for warning in self.warnings]
         said = (*self.lines[:at], self.sentence, *warnings, self.bound, self.wanted)
         return tuple(filter(None, dict.fromkeys(said)))
 
     def compact_table(self) -> tuple[list[str], list[list[str]]]:
-        """Columns and cells of what matters in the comparison, a few rows."""
+        """Return columns and cells of the few rows of the comparison that matter most."""
         objective = find_objective(self.objective)
         return compact_table(self.rows, self.versus, objective, self.others, self.scenarios)
 
     @property
     def next_command(self) -> str | None:
-        """The command to run next: see a split on the machine that will serve, or why there is none."""
+        """Command to run next: ``hsdag bench`` for a split, or else ``hsdag explain``; None if neither can be run."""
         if len(self.placement.used_devices) > 1 and self.model_path is not None and self.placement_file is not None:
             return command_line(["hsdag", "bench", self.model_path, "--placement", self.placement_file])
         return None if self.run_folder is None else command_line(["hsdag", "explain", str(self.run_folder)])
 
     @property
     def said(self) -> tuple[str, ...]:
-        """The answer in lines, with its table below what to run."""
+        """Answer in lines, with the short table below the line on what to run."""
         lines = self.lines or self.summary
         after = next((i for i, line in enumerate(lines, start=1) if line.startswith("Run ")), 0)
         return (*lines[:after], *text_table(*self.compact_table()), *lines[after:])
@@ -520,7 +546,7 @@ class PlaceResult(Displayable, Record):
 
 
 def read_result(path: Path) -> PlaceResult:
-    """Read the document, also of version 1. Raises FileFormatError when it is missing, or is none."""
+    """Read a result, also one of version 1. Raises FileFormatError if it is missing or damaged."""
     document = parse_document(read_text(path), str(path), "hsdag-result", (1, 2))
     try:
         return PlaceResult.model_validate(_of_version_1(document) if document["version"] == 1 else document)
@@ -531,7 +557,7 @@ def read_result(path: Path) -> PlaceResult:
 
 
 def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document whose answer had the unit in its names, as one of today. Raises KeyError, TypeError."""
+    """Convert a document of version 1, which had the unit in its names. Raises KeyError, TypeError if it is damaged."""
     old = document["answer"]
     objective = find_objective(str(old["objective"]))
     rows = [
@@ -564,7 +590,7 @@ def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_disturbed(ratio: Ratio, others: float) -> bool:
-    """Whether other programs took so much of the machine, and rounds differ so much, that a ratio is no verdict."""
+    """Return whether a ratio decides nothing, as other programs took BUSY or more and its interval is WIDE."""
     return others >= BUSY and (not ratio.is_known or ratio.high > WIDE * ratio.low)
 
 
@@ -575,10 +601,13 @@ def compact_table(
     others: float = 0.0,
     scenarios: Sequence[ScenarioRecord] = (),
 ) -> tuple[list[str], list[list[str]]]:
-    """Return columns and cells of what matters in a comparison: the answer, each device, the best of each other kind.
+    """Return columns and cells of the rows that matter most: the answer, devices, and the best of each other kind.
 
-    ``rows`` come fastest first; ``versus`` is the best single device, which the others' ratios are over. Of a language
-    model there is the time of each scenario.
+    Args:
+        rows: Rows, the fastest first.
+        versus: Best single device, which ratios are over.
+        others: Share of the processors that other programs took.
+        scenarios: Scenarios; for a language model the table has the time of each.
     """
     seen = set[str]()
     shown: list[Row] = []
@@ -602,14 +631,14 @@ def compact_table(
 
 
 def _token_figures(scenario: ScenarioRecord, seconds: float) -> str:
-    """What a scenario of a language model takes, and tokens a second of those that are generated one by one."""
+    """Return the time of a scenario of a language model, with tokens a second if it is one generated token."""
     words, count = token_words(scenario.tokens or "")
     rate = f" ({1 / seconds:.4g} tokens a second)" if count == 1 else ""
     return f"{words} in {1e3 * seconds:.4g} ms{rate}"
 
 
 def _times_words(row: Row, versus: str | None, others: float) -> str:
-    """How many times as fast a row is, with its interval, and whether that decides anything."""
+    """Return how many times as fast a row is, with its interval, and words if that decides nothing."""
     if row.name == versus or (versus is None and row.is_answer):
         return "1"
     ratio = row.over
@@ -623,10 +652,10 @@ def _times_words(row: Row, versus: str | None, others: float) -> str:
 def scenario_table(
     scenarios: Sequence[ScenarioRecord], medians_s: Mapping[str, Sequence[float | None]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return columns and cells of what candidates take for each scenario, a row for each candidate.
+    """Return columns and cells of the milliseconds for each scenario, with one row per candidate.
 
-    Of a language model that is the time to the first token, and for each next one, with tokens a second. Empty where
-    there is a single scenario of other data.
+    For a language model these are the time to the first token, and that of each next one with tokens a second. Empty
+    for a single scenario of other data.
     """
     if len(scenarios) < 2 and not any(each.tokens for each in scenarios):
         return [], []
@@ -646,5 +675,5 @@ def scenario_table(
 
 
 def placements_were(count: int) -> str:
-    """So many placements as the subject of a sentence."""
+    """Return a count of placements as the beginning of a sentence."""
     return "1 placement was" if count == 1 else f"{count} placements were"

@@ -1,4 +1,4 @@
-"""Run folders: what a search keeps on disk, so that killing it loses at most the evaluation in flight.
+"""Run folder of a search, which keeps it on disk so that a kill loses at most the evaluation in progress.
 
 Legend: N ops, U placement units.
 """
@@ -27,9 +27,9 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement, Record
 from hsdag.methods.registry import find_preset
-from hsdag.placing.given import refuse_model
+from hsdag.placing.load_placement import refuse_model
+from hsdag.placing.loaded_model import PlacedModel
 from hsdag.placing.result import PlaceResult, PlanRecord, read_result
-from hsdag.placing.subject import PlacedModel
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.profile import ModelProfile, read_profile, write_profile
 from hsdag.runtime.objectives import find_objective
@@ -46,10 +46,10 @@ from hsdag.scoring.recording import Event
 from hsdag.search.options import EXECUTION, executor_of, recorded_options
 
 OPTIONS = "options"
-"""The options of the command line, which ``hsdag place MODEL @FILE`` takes."""
+"""File with the options of the command line, which ``hsdag place MODEL @FILE`` reads."""
 
 RUN, GRAPH, PROFILE, RESULT, EVENTS = "run.json", "graph.json", "profile.json", "result.json", "events.jsonl"
-"""Files of a run folder: what the search is about, its model, what was measured of it, how it ended, its events."""
+"""Files of a run folder: the record of the search, its model, the profile, the result, and the events."""
 
 _NAMES = {
     "devices": "other --devices, or other properties of these",
@@ -61,32 +61,32 @@ _NAMES = {
     "pins": "other pins (--pin)",
     "num_units": "other placement units",
 }
-"""How a field of the record is called in a message, where its name does not say it."""
+"""Words for a differing field of the record in messages; other fields are named after their option."""
 
 _OF_THE_COMMAND = ("model_path", "arguments")
-"""Fields that say how a search was begun, which another command can go on with."""
+"""Fields that may differ in the command that resumes a search."""
 
 _R = TypeVar("_R", bound=PlanRecord)
 
 
 class _RunRecord(Record):
-    """What a search is about. A resumed one must be about the same."""
+    """Record of the model, devices and units of a search; a resumed search must have the same."""
 
     format: Literal["hsdag-run"] = "hsdag-run"
     version: Literal[2] = 2
     model: ModelRecord
     devices: list[DeviceSpec]
     placed: list[str] = Field(default_factory=list)
-    """Names of the devices that are placed on; the others are rivals, such as the whole CPU."""
+    """Names of the devices to place on; the others are rivals, like the whole CPU."""
     defaults: dict[str, str] = Field(default_factory=dict)
-    """Rivals that are devices as they were before settings were chosen for them, with the names of these."""
+    """Rivals that are devices without chosen settings, to the names of the same devices with them."""
     num_units: int
     data_shapes: tuple[str, ...] = ()
     labels: dict[str, list[str]] | None = None
-    """Of a workload, the columns of its ``OpLabels``."""
+    """Columns of the ``OpLabels`` of a workload; None for a model."""
     model_path: str | None = None
     arguments: tuple[str, ...] | None = None
-    """Words of the command line that began the search, without the model; None where none could."""
+    """Words of the command line that began the search, without the model; None if the API began it."""
 
     @model_validator(mode="after")
     def _placed_devices_are_listed(self) -> _RunRecord:
@@ -104,11 +104,11 @@ if TYPE_CHECKING:
     RunRecord: TypeAlias = Any
 else:
     RunRecord = create_model("RunRecord", __base__=_RunRecord, **_OPTIONS)
-    """What a search is about, with the options that ``PlaceOptions`` has recorded."""
+    """Record of a search, with the options that ``PlaceOptions`` records."""
 
 
 class EventRecord(PlanRecord):
-    """A plan that was evaluated: its value in the objective's unit, or why it has none."""
+    """An evaluated plan, with its value in the objective's unit or the reason of its failure."""
 
     value: float | None = None
     failure: str | None = None
@@ -122,12 +122,15 @@ class EventRecord(PlanRecord):
 
 
 class RunFolder(AbstractContextManager["RunFolder"]):
-    """A folder in which a search is kept, while it goes on and when it has ended.
+    """Folder that keeps a search, while it runs and after it has ended.
 
-    ``record`` says what it is about; graph and profile of the model lie beside it, and in the end the result. Events,
-    and simulated plans that were among the best when they came, are appended and fsynced, one JSON object a line; a
-    line cut short by a kill is dropped when the run is resumed. ``state`` is the placer's. A folder that is created or
-    resumed is locked, which keeps other searches out: use it as a context manager.
+    It holds the record, the graph and the profile of the model, and at the end the result. Events, and simulated plans
+    that were among the best when found, are appended and synced to disk, one JSON object per line; a line cut short by
+    a kill is dropped when the search is resumed. A folder that is created or resumed is locked against other searches
+    until its context is left.
+
+    Attributes:
+        state: File with the state of the placer.
     """
 
     def __init__(self, path: Path, record: RunRecord, lock: FileLock | None = None) -> None:
@@ -144,10 +147,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @staticmethod
     def create(path: Path, record: RunRecord) -> RunFolder:
-        """Start a run; an earlier run of that name is kept under the next free number.
+        """Create and lock a run folder; rename an earlier one of the same name to the next free number.
 
-        Raises OutputError when the folder cannot be made, or something else has its name; SearchError when
-        another process searches in it.
+        Raises OutputError if the folder cannot be made or the path is something else, SearchError if another process
+        is searching in it.
         """
         try:
             if path.exists():
@@ -161,14 +164,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             write_atomically(begun / RUN, (record.model_dump_json(indent=1) + "\n").encode())
             words = shlex.join(record.arguments or ()).replace(" --", "\n--")
             write_atomically(begun / OPTIONS, f"{words}\n".encode())
-            begun.rename(path)  # so that no kill leaves a folder without its record
+            begun.rename(path)  # a kill before this leaves no folder without its record
         except OSError as error:
             raise OutputError(f"run folder {path} cannot be created: {error.strerror or error}") from error
         return RunFolder(path, record, _lock(path))
 
     @staticmethod
     def resume(path: Path, record: RunRecord) -> RunFolder:
-        """Go on with a run. Raises SearchError when it is about something else."""
+        """Lock a run folder to continue its search. Raises SearchError if its record differs from ``record``."""
         found = read_record(path)
         names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # which follow from the others
         for name in names:
@@ -179,15 +182,18 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                     "started with, or start again without --resume"
                 )
         folder = RunFolder(path, record, _lock(path))
-        (path / RESULT).unlink(missing_ok=True)  # of the part before, whose end is not that of the search any more
+        (path / RESULT).unlink(missing_ok=True)  # the search is no longer finished
         return folder
 
     @staticmethod
     def load(path: str | Path | PlaceResult) -> RunFolder:
-        """A run to read, by its folder, its result, or a placement file beside it; a search may be writing to it.
+        """Return a run folder to read, while a search may still write to it.
 
-        Raises SearchError where there is none, or one of an earlier version, FileFormatError for a damaged record.
-        Whatever is read of the folder later raises FileFormatError where it is damaged, too.
+        Args:
+            path: The folder, its result, or the placement file beside it.
+
+        Raises SearchError if there is no run folder, or one of an earlier version, FileFormatError for a damaged
+        record. Properties of the folder raise FileFormatError for damaged files as well.
         """
         if isinstance(path, PlaceResult):
             if path.run_folder is None:
@@ -205,13 +211,13 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return RunFolder(folder, read_record(folder))
 
     def keep_model(self, graph: ComputationGraph, profile: ModelProfile | None) -> None:
-        """Write what the search is about beside its record. Raises OutputError."""
+        """Write the graph and the profile of the model. Raises OutputError."""
         write_graph_file(graph, self.path / GRAPH)
         if profile is not None:
             write_profile(profile, self.path / PROFILE)
 
     def append(self, event: Event) -> None:
-        """Write one event to the disk. Raises OutputError."""
+        """Append one event. Raises OutputError."""
         plan = PlanRecord.of(event.plan, len(self.record.devices))
         value = event.score.value if event.score.failure is None else None
         _append(
@@ -221,23 +227,23 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @property
     def events(self) -> list[Event]:
-        """All events. Raises FileFormatError."""
+        """All events, in order. Raises FileFormatError."""
         return [
             Event(plan, Score(np.inf if written.value is None else written.value, written.failure), written.elapsed_s)
             for written, plan in self._plans(self.events_path, EventRecord, "not an event of a search")
         ]
 
     def keep(self, plans: Sequence[Plan]) -> None:
-        """Write simulated plans to the disk. Raises OutputError."""
+        """Append simulated plans. Raises OutputError."""
         _append(self.candidates_path, [PlanRecord.of(plan, len(self.record.devices)) for plan in plans])
 
     @property
     def kept(self) -> list[Plan]:
-        """The simulated plans that were kept, in order. Raises FileFormatError."""
+        """Simulated plans that were kept, in order. Raises FileFormatError."""
         return [plan for _, plan in self._plans(self.candidates_path, PlanRecord, "not a plan of a search")]
 
     def _plans(self, path: Path, kind: type[_R], otherwise: str) -> Iterator[tuple[_R, Plan]]:
-        """Every record of a file, and its plan; of a locked folder a last line that was never finished is cut off."""
+        """Yield each record of a file with its plan; in a locked folder, truncate an unfinished last line."""
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         if self._lock is not None and len(whole) < len(content):
@@ -252,19 +258,19 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @property
     def executor(self) -> ExecutorName:
-        """What runs the answer where that is split, else what the search looked for placements for."""
+        """Executor of the answer if that is a split, else the one that the search is for."""
         if self.placement is not None and len(self.placement.used_devices) > 1:
             return self.placement.executor
         return executor_of(self.record.executor)
 
     @cached_property
     def graph(self) -> ComputationGraph:
-        """The model."""
+        """Graph of the model."""
         return read_graph_file(self.path / GRAPH)
 
     @cached_property
     def profile(self) -> ModelProfile | None:
-        """What was measured of the model before the search; None where nothing was."""
+        """Profile of the model from before the search; None if there is none."""
         if not (self.path / PROFILE).is_file():
             return None
         profile = read_profile(self.path / PROFILE)
@@ -278,19 +284,19 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @cached_property
     def result(self) -> PlaceResult | None:
-        """How the search ended; None where it did not."""
+        """Result of the search; None if it has not ended."""
         return read_result(self.path / RESULT) if (self.path / RESULT).is_file() else None
 
     @property
     def placement(self) -> Placement | None:
-        """The answer; None where the search did not end."""
+        """Placement of the answer; None if the search has not ended."""
         return None if self.result is None else self.result.placement
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem that was searched over; ops without a time on a device are those that it does not run.
+        """Problem of the search; ops without a time on a device count as not supported there.
 
-        Raises FileFormatError where it has other units than the record says.
+        Raises FileFormatError if its number of units differs from the record's.
         """
         model, profile = self._model, self.profile
         limits = None
@@ -310,9 +316,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @cached_property
     def costs(self) -> PlacementCosts | None:
-        """What placements take, as the measurements of the search left it; None where nothing was profiled.
+        """Costs of placements as calibrated by the search; None without a profile.
 
-        Raises FileFormatError where these are of another model.
+        Raises FileFormatError if the calibration is for another model.
         """
         if self.profile is None:
             return None
@@ -341,7 +347,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
 
 def read_record(path: Path) -> RunRecord:
-    """What the search of a run folder is about. Raises FileFormatError."""
+    """Read the record of a run folder. Raises FileFormatError."""
     try:
         return RunRecord.model_validate_json(read_text(path / RUN))
     except ValidationError as error:
@@ -359,5 +365,5 @@ def _append(path: Path, records: Sequence[Record]) -> None:
 
 
 def _lock(path: Path) -> FileLock:
-    """What keeps other searches out of a run folder. Raises SearchError, OutputError."""
+    """Lock a run folder. Raises SearchError if another search holds the lock, OutputError if it cannot be written."""
     return FileLock(path / "lock", f"another search is running in {path}; wait for it, or name another with --run")

@@ -1,4 +1,4 @@
-"""Search: from a session to the placements worth comparing. Legend: U placement units."""
+"""Search for the placements of a session's model that are worth comparing. Legend: N ops, U placement units."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from hsdag.placing.copies import Copies, proposed_copies
 from hsdag.placing.final import RUNS_EACH_ROUND, Pace, Verifier, check_of
 from hsdag.placing.kinds import SHARDS, SPLIT, Kinds, contiguous
 from hsdag.placing.limits import within_difference
+from hsdag.placing.loaded_model import with_costs
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
 from hsdag.placing.shards import (
@@ -34,7 +35,6 @@ from hsdag.placing.shards import (
     told_under_hetero,
     told_undivided,
 )
-from hsdag.placing.subject import with_costs
 from hsdag.placing.tuning import Tuned
 from hsdag.placing.wanted import Wanted
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -57,38 +57,53 @@ from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, compile_sear
 from hsdag.search.options import PlaceOptions
 from hsdag.workers.pool import Pool
 
-FIRST_SLICE, LEAST_SLICE = 0.05, 0.01
-"""Shares of the budget: a search in slices begins with the first, and ends where less than the last is left for one."""
+FIRST_SLICE = 0.05
+"""Share of the search's time for the first slice."""
+
+LEAST_SLICE = 0.01
+"""Share of the search's time below which no further slice is begun."""
 
 NUM_STARTS = 4
-"""Plans, the best that are known, which a slice goes on from."""
+"""Number of plans, the best known ones, that a slice starts from."""
 
 _TRIAL = "trial"
+"""Key of a candidate in the runner whose outputs are compared."""
 
 UNCOMPILED = (
     "there was no time to compile all of the search, which is done once: only splits in one piece were simulated; the "
     "next run goes on with it"
 )
-"""What is said of a search that has not been compiled."""
+"""Note on a search whose kernels are not all compiled yet."""
 
 LOST = "the model is not divided: the best way to do so took"
+"""Words before the ratio in the note on shards that lost."""
+
 TIMED = "times as long as the fastest device when both were timed"
-"""What is said of shards that were timed and have lost, before and after how much."""
+"""Words after the ratio in the note on shards that lost."""
 
 DIFFERENCE_SHARE = 0.2
-"""Share of the budget in which is measured what may run where so that outputs keep the largest difference."""
+"""Largest share of the budget to measure which units may run where within the largest difference of outputs."""
 
 
 class Search:
-    """A search for placements of a session's model, and what it found.
+    """Search for placements of a session's model, and its results.
 
-    ``profile`` is what was measured of the model before, and ``unprofiled`` says why there is none where there should
-    be one. ``costs`` follow from it, ``calibrated`` are they as the search's measurements left them. ``events`` are the
-    plans that were measured, ``num_simulated`` counts the others, and ``finalists`` are those worth comparing, with the
-    executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops. ``tuned`` are the devices whose
-    settings were raced. The budget runs from ``begin_s``; of it ``left_s`` were left when the search began, without
-    those of the final comparison. ``kinds`` is what the best of each kind took before,
-    ``wanted`` what there was no time for.
+    Attributes:
+        begin_s: ``time.monotonic`` from which the budget runs.
+        profile: Profile of the model; None if nothing is simulated or it could not be profiled.
+        unprofiled: Why there is no profile although there should be one; else None.
+        costs: Costs by the profile.
+        calibrated: Costs as calibrated by the search's measurements.
+        events: Plans that were measured.
+        num_simulated: Number of plans that were only simulated.
+        finalists: Plans worth comparing, the best first.
+        under_hetero: Plan that suits HETERO best, if the executor is ``auto``.
+        shardings: Ways to divide ops that are worth comparing, by name.
+        tuned: Devices whose settings were raced, by name.
+        kinds: Result of timing each kind of answer before the search.
+        wanted: Steps for which there was no time.
+        search_s: Seconds that the search took.
+        left_s: Seconds for the search when it began, without those for the final comparison.
     """
 
     def __init__(
@@ -117,10 +132,15 @@ class Search:
         self.search_s = self.left_s = self._before_s = 0.0
 
     def run(self, run_folder: Path | None = None, *, resume: bool = False, pool: Pool | None = None) -> None:
-        """Search by the options' method and reward; what is simulated is computed by a ``pool`` as well.
+        """Search by the method and reward of the options.
 
-        The search is kept in ``run_folder``, or goes on with what is there. Raises DeviceError where the model cannot
-        be profiled, OptionError for what the method cannot search, SearchError where it gave up with nothing.
+        Args:
+            run_folder: Folder to keep the search in.
+            resume: Whether to continue the search in that folder.
+            pool: Worker processes that help to simulate.
+
+        Raises DeviceError if the model cannot be profiled, OptionError for what the method cannot search, SearchError
+        if the method gave up and nothing was measured.
         """
         session, options, watcher = self.session, self.options, self.watcher
         begin_s = time.monotonic()
@@ -182,18 +202,18 @@ class Search:
 
     @cached_property
     def copies(self) -> dict[str, Copies]:
-        """Devices that get the whole model each, and perhaps a pipeline beside them."""
+        """Copies of the whole model that are worth comparing, by name."""
         return proposed_copies(self.session, self.options, self.profile, self.problem)
 
     @property
     def plans(self) -> dict[str, Plan]:
-        """The finalists, and the plan that suits HETERO best, by the names that they have in the comparison."""
+        """Finalists and the plan that suits HETERO best, by their names in the comparison."""
         others = [] if self.under_hetero is None or self.under_hetero in self.finalists else [self.under_hetero]
         return {f"placement {rank}": plan for rank, plan in enumerate([*self.finalists, *others], start=1)}
 
     @property
     def pace(self) -> Pace:
-        """What candidates take, by the profile and by those that were opened and measured so far."""
+        """Seconds of the steps of the final comparison, by the profile and by what was opened and measured so far."""
         runner = self.session.runner
         is_steady = Quantity.PERIOD in self.options.objective.quantities
         runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
@@ -201,19 +221,19 @@ class Search:
 
     @property
     def _most_s(self) -> float:
-        """Seconds of the budget without those of the final comparison."""
+        """Seconds of the budget before the final comparison."""
         return self.options.budget_s - self.pace.comparison_s(self.options.budget_s, self.options.protocol)[0]
 
     @property
     def _for_search_s(self) -> float:
-        """Seconds of these that are the search's, which began after others."""
+        """Seconds of the budget for the search, between the steps before it and the final comparison."""
         return max(self._most_s - self._before_s, 0.0)
 
     def prepare(self) -> None:
-        """Profile the model where the reward simulates, and propose what divides or copies it.
+        """Profile the model, unless all placements are measured, and propose ways to divide it.
 
-        A device that cannot be profiled leaves measuring, unless simulation was requested by name; so does an
-        interrupt. Raises DeviceError then, and when an op runs nowhere.
+        If it cannot be profiled, or after an interrupt, placements are measured instead. Raises DeviceError if the
+        options need a profile that failed, or if no device supports an op.
         """
         session, options = self.session, self.options
         if by_chance := results_by_chance(session.graph):
@@ -243,9 +263,9 @@ class Search:
             self.watcher.note(note)
 
     def _with_timed(self, found: list[Sharding], whole_s: float, *, gains: bool) -> list[Sharding]:
-        """Ways to divide the model, with the one that was timed before, unless that has lost.
+        """Add the sharding that was timed before the search, unless it has lost.
 
-        None where it has lost for sure, and the others are not predicted to gain anything either.
+        Returns nothing if it has clearly lost and the others are not predicted to gain anything either.
         """
         early, times = self.kinds.sharding, self.kinds.times.get(SHARDS)
         if early is None or times is None:
@@ -258,14 +278,15 @@ class Search:
         return found
 
     def _believed(self, measured: list[Sharding]) -> list[Sharding]:
-        """Ways to divide the model that were measured, or where all have lost, the one that has not when timed before.
+        """Return the measured shardings or, if all have lost, the one that did well when timed before the search.
 
-        The machine may have given less while they were measured: the comparison decides then.
+        The machine may have been slower while they were measured, so the comparison has to decide.
         """
         early = self.kinds.sharding
         return [early] if early is not None and not measured and self.kinds.is_near(SHARDS) else measured
 
     def _profiled(self) -> ModelProfile | None:
+        """Profile the model; None, with a note, if that fails and the options do not need a profile."""
         session, options = self.session, self.options
         effort = Effort.within(options.budget_s, len(session.devices.placed))
         left_s = options.budget_s - (time.monotonic() - self.begin_s)
@@ -288,7 +309,7 @@ class Search:
             return None
 
     def _heed(self, note: str) -> None:
-        """Say a note of the profiler, and remember that it had too little time."""
+        """Pass on a note of the profiler, and add to ``wanted`` if it had too little time."""
         if note.startswith(NO_TIME):
             self.wanted.add("measure what happens between devices well")
         self.watcher.note(note)
@@ -298,7 +319,7 @@ class Search:
         return replace(problem, semantics=self.options.semantics)
 
     def _keep_difference(self, verifier: Verifier) -> None:
-        """Leave those choices alone to the problem that were measured to keep the largest difference of outputs."""
+        """Restrict the problem to choices that were measured to keep the largest difference of outputs."""
         session, watcher, problem = self.session, self.watcher, self.problem
         watcher.on_phase("measuring how far the outputs of devices differ")
         end_s = time.monotonic() + DIFFERENCE_SHARE * self.options.budget_s
@@ -321,7 +342,7 @@ class Search:
             watcher.note(sentence)
 
     def _is_short(self) -> bool:
-        """Whether there is no time to measure before the comparison, which is said then."""
+        """Return whether there is no time to measure before the comparison, and add a note if so."""
         num_first = self.problem.num_devices + 1
         pace = Pace.of(self.profile)
         measurement = self.options.chosen_preset.measurement
@@ -333,7 +354,10 @@ class Search:
         return True
 
     def _lacks(self, each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> str | None:
-        """Why the time that is left is too short to measure placements, and remember it; None where it is not."""
+        """Return why the time left is too short to measure ``enough`` placements; None if it is not.
+
+        The lack is added to ``wanted``.
+        """
         found = shortage(each_s, left_s, enough)
         if found is None:
             return None
@@ -341,9 +365,9 @@ class Search:
         return found[0]
 
     def _tell_what_it_takes(self, event: Event, recorder: RecordingEvaluator) -> None:
-        """Leave the comparison more where measuring takes longer than the profile says.
+        """Reserve more time for the comparison if measuring takes longer than the profile says.
 
-        After the first event, which is mostly compilation, say where the budget is too short.
+        After the first event, which is mostly compilation, add a note if the budget is too short.
         """
         self.watcher.on_event(event, recorder)
         recorder.budget = replace(recorder.budget, seconds=min(self.left_s, self._for_search_s))
@@ -354,7 +378,7 @@ class Search:
                 self.watcher.note(f"{lack}: few are measured")
 
     def _search(self, driver: Driver, placer: Placer[Any], *, is_short: bool) -> None:
-        """Evaluate first guesses, and let the placer search to the end."""
+        """Evaluate first plans, let the placer search to its end, and choose the finalists."""
         session, recorder = self.session, driver.recorder
         checkpoint = None if self.folder is None else self.folder.state
         hybrid: HybridEvaluator | None = None
@@ -397,20 +421,20 @@ class Search:
             self.under_hetero = plans[int(np.argmin(values))]
 
     def _staged(self) -> list[Plan]:
-        """The stages of a pipeline, with a boundary for each change of device, where no device holds the whole model.
+        """Return the plan of a pipeline, with as few boundaries as possible, if no device can hold the whole model.
 
-        Memory forces a split there, and a search that simulates may find one of many more boundaries.
+        Memory forces a split then, and a search that simulates may find one with many more boundaries.
         """
         if self.problem.costs is None or self.problem.objective.name not in PipelinePlacer.objectives:
             return []
-        first = next(stages(self.problem), None)  # of which the first has all on one device, where one holds it
+        first = next(stages(self.problem), None)  # has all on one device if one can hold it
         plan = None if first is None else Plan(first)
         return [plan] if plan is not None and plan.is_split and self.problem.is_legal(plan.placement) else []
 
     def _first_splits(self) -> list[Plan]:
-        """The split that is had at once and simulated to be best, and the best if devices did not slow each other down.
+        """Return splits to measure first: the best contiguous ones by simulation, with and without slow-downs.
 
-        Only what was measured and has lost is left alone: what was timed before and has not comes with them.
+        A split that was timed before the search and has not lost comes first.
         """
         early = self.session.of_units(self.problem, self.kinds.split) if self.kinds.is_near(SPLIT) else None
         known = [] if early is None else [Plan(early)]
@@ -423,7 +447,7 @@ class Search:
         return list(dict.fromkeys([*known, *(plans[int(np.argmin(each))] for each in values)]))
 
     def _compile(self, placer: Placer[Any], *, takes_order: bool) -> bool:
-        """Have compiled what the search calls, as long as kernels may be compiled; whether all of it is."""
+        """Compile the kernels of the search while there is time, and return whether all of them are compiled."""
         costs, problem = self.costs, self.problem
         if costs is None or self.watcher.should_stop():
             return True
@@ -439,7 +463,7 @@ class Search:
             ).is_complete
 
     def _hybrid(self, measured: RecordingEvaluator, placer: Placer[Any], *, is_short: bool) -> HybridEvaluator | None:
-        """What the placer asks where not every placement is to be measured."""
+        """Return the evaluator that simulates and measures; None if every placement is to be measured."""
         if self.costs is None:
             return None
         schedule = HybridSchedule() if placer.learns else HybridSchedule.between_slices()
@@ -456,8 +480,9 @@ class Search:
         )
 
     def _open(self, path: Path, *, resume: bool) -> RunFolder:
-        session, subject, labels = self.session, self.session.subject, self.session.subject.labels
-        source = subject.name if subject.is_workload or subject.name is None else subject.path.resolve()
+        """Create or resume the run folder, and write the graph and the profile of the model."""
+        session, loaded, labels = self.session, self.session.loaded, self.session.loaded.labels
+        source = loaded.name if loaded.is_workload or loaded.name is None else loaded.path.resolve()
         record = RunRecord(
             model=session.model_record,
             devices=list(session.devices.all),
@@ -476,7 +501,7 @@ class Search:
         return folder
 
     def _start(self) -> list[Plan]:
-        """The placement to start with as a plan, as near to it as units come."""
+        """Return the placement to start with as a plan of units; nothing, with a note, if it is not a legal plan."""
         start, session, problem = self.options.start, self.session, self.problem
         if start is None:
             return []
@@ -499,11 +524,12 @@ def search_in_slices(
     watcher: Watcher,
     checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Search for a slice of the budget, measure a few, and go on from the best with costs that were recalibrated.
+    """Search in slices; after each one measure the best plans, recalibrate costs, and continue from the best.
 
-    Until measuring finds nothing better. The first slice is short, since the costs are least certain then. Each of the
-    next ones lasts as long as all before it, but leaves as much of the budget as it takes. Raises SearchStopped at the
-    end of the budget.
+    The search ends when measuring finds nothing better. The first slice is short, as the costs are least certain then.
+    Each later one lasts as long as all before it, but at most half of the time left.
+
+    Raises SearchStopped at the end of the budget.
     """
     limits = driver.limits
     searched_s = 0.0
@@ -529,7 +555,7 @@ def search_in_slices(
 
 
 def _report(driver: Driver, watcher: Watcher) -> None:
-    """Say why the placer gave up. Raises SearchError where it did and nothing was ever measured."""
+    """Add a note if the placer gave up. Raises SearchError if it did and nothing was measured."""
     if driver.note:
         if not driver.recorder.best():
             raise SearchError(driver.note)

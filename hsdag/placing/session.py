@@ -1,4 +1,4 @@
-"""Session: a model, its devices and a worker, ready to be searched over or measured."""
+"""Session: a loaded model, its devices and a worker process, ready for a search or for measuring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
-from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
+from hsdag.placing.loaded_model import PlacedModel, read_for_torch, read_model
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
@@ -45,22 +45,33 @@ SCHEDULING = (
     *("AFFINITY", "ENABLE_CPU_PINNING", "ENABLE_HYPER_THREADING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS"),
     *("NUM_STREAMS", "SCHEDULING_CORE_TYPE"),
 )
-"""Properties that say when and where ops run: two devices that differ in nothing else run the same ops."""
+"""Properties that decide when and where ops run; devices that differ in these alone support the same ops."""
 
 TORCH_WORKER_COMMAND = process_command("hsdag.scoring.torch_worker")
 
 
 class Session(AbstractContextManager["Session"]):
-    """The model read once here and once in the worker. Use as a context manager, which ends the worker.
+    """A model read in this process and in a worker, whose process leaving the context ends.
 
-    ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
-    both number ops equally. For the executor "cuda", whose ``devices`` are torch's, it may be a workload, too.
-    ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios`` inputs may stay dynamic:
-    these are what the model is profiled and measured on, and ``graph`` has their sizes. What is ``until_end`` is closed
-    when the session ends. ``memory_bytes`` are limits by device; ``pins`` hold ops on devices that are placed on. The
-    worker compiles kernels for ``kernels_s`` at most. Raises ModelError and DeviceError as reading and loading do,
-    OptionError for a limit of a device that is not there, for pins that cannot be kept, and for scenarios of the
-    executor "cuda".
+    Args:
+        source: Path, ``ov.Model`` or torch module; also a workload for the executor "cuda". A model in memory is
+            written to a temporary IR, so that both processes number ops alike.
+        devices: Devices, which are torch's for the executor "cuda".
+        shapes: Shapes to fix, by input.
+        spare: Shapes of inputs that would otherwise be dynamic.
+        inputs: File with the input data, ``.npz``; by default random data.
+        scenarios: Sizes of typical data, on which the model is profiled and measured; inputs may then stay dynamic.
+        memory_bytes: Limits of memory, by device.
+        pins: Ops that have to be on one device.
+        candidate_limit_s: Seconds to compile a candidate; half of it to run it.
+        kernels_s: Seconds that the worker may spend on compiling kernels.
+
+    Attributes:
+        graph: Graph of the model with the sizes of the scenarios.
+        until_end: Stack of what is closed at the end of the session.
+
+    Raises ModelError for a model that cannot be read, DeviceError for devices that cannot be loaded, OptionError for a
+    limit of an unknown device, for pins that cannot be kept, and for scenarios of the executor "cuda".
     """
 
     def __init__(
@@ -95,10 +106,10 @@ class Session(AbstractContextManager["Session"]):
             made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # of files that are mapped
             folder = Path(self.until_end.enter_context(made))
             if self.is_on_torch:
-                self.subject = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
+                self.loaded = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
             else:
-                self.subject = read_model(source, shapes, spare, folder, scenarios)
-            graph = self.subject.graph
+                self.loaded = read_model(source, shapes, spare, folder, scenarios)
+            graph = self.loaded.graph
             names = known[: len(devices.placed)]
             held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
             if names and room < held:
@@ -107,13 +118,13 @@ class Session(AbstractContextManager["Session"]):
                     f"{in_bytes(held)}"
                 )
             pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
-            self.scenarios = self.subject.scenarios
+            self.scenarios = self.loaded.scenarios
             self._take(devices, objective, pinned)
-            self.model_record = ModelRecord.of(self.graph, self.subject.name)
+            self.model_record = ModelRecord.of(self.graph, self.loaded.name)
             kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
-            self.digest = _digest(self.subject.path, inputs, kinds)
+            self.digest = _digest(self.loaded.path, inputs, kinds)
             setup = WorkerSetup(
-                self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios, kernels_s
+                self.loaded.path, devices.all, self.loaded.shapes, seed, inputs, self.scenarios, kernels_s
             )
             command = TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND
             self.client = self.until_end.enter_context(worker_client(setup, command))
@@ -125,19 +136,22 @@ class Session(AbstractContextManager["Session"]):
         self.until_end.close()
 
     def _take(self, devices: DeviceSet, objective: Objective, pinned: IntArray) -> None:
-        """Have the model placed on these devices, as it was read."""
-        graph = self.subject.graph
+        """Set the devices, and derive the graph with the precision in which they hold half constants."""
+        graph = self.loaded.graph
         in_half = not self.is_on_torch and bool(half_constants(graph).any())
         in_single = [in_half and not reduced_precision((spec,)) for spec in devices.placed]
         self.devices = devices
-        self.in_single = np.array(in_single, dtype=np.bool_)  # [D] devices that hold halves as singles
+        self.in_single = np.array(in_single, dtype=np.bool_)  # [D] devices that hold half constants in single precision
         self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
-        self.widens = self.in_single & (not self.in_single.all())  # [D] the same, where graph has not counted it
-        units, labels = self.subject.units, self.subject.labels
+        self.widens = self.in_single & (not self.in_single.all())  # [D] as above, unless the graph has wide sizes
+        units, labels = self.loaded.units, self.loaded.labels
         self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
 
     def use(self, devices: DeviceSet) -> None:
-        """Go on with other properties of the same devices, which run the same ops, and with other rivals."""
+        """Replace the devices by the same ones with other properties, and other rivals, and restart the worker.
+
+        The devices must support the same ops as before.
+        """
         for old, new in zip(self.devices.placed, devices.placed, strict=True):
             if (known := self._unsupported.get(_kind(old))) is not None:
                 self._unsupported[_kind(new)] = known
@@ -149,8 +163,10 @@ class Session(AbstractContextManager["Session"]):
         self.client.begin()
 
     def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
-        """Indices of the ops a device does not run; devices that run the same are asked once, since it takes as long
-        as compiling. Raises DeviceError when it cannot be asked."""
+        """Return the indices of the ops that a device does not support.
+
+        Asking a device takes as long as compiling, so equal devices are asked once. Raises DeviceError if that fails.
+        """
         key = _kind(spec)
         if key not in self._unsupported:
             self._unsupported[key] = unsupported_ops(self.client, spec)
@@ -166,11 +182,12 @@ class Session(AbstractContextManager["Session"]):
         on_note: Callable[[str], None] = lambda _: None,
         side_by_side: bool = False,
     ) -> ModelProfile:
-        """Times of ops on ``devices.placed`` and of going between them, measured or from the cache.
+        """Measure times of ops on ``devices.placed`` and of transfers between them, or take them from the cache.
 
-        ``side_by_side`` adds how much devices slow each other down, which only what runs them at once must know.
+        Args:
+            side_by_side: Whether to measure too how much devices slow each other down when they work in parallel.
 
-        Raises DeviceError when a device cannot be profiled, an op runs on none of them, or ``should_stop`` says so.
+        Raises DeviceError if a device cannot be profiled, no device supports an op, or ``should_stop`` returns True.
         """
         problem = self.problem(is_free=True)
         first = problem.supported.argmax(axis=1)
@@ -184,16 +201,20 @@ class Session(AbstractContextManager["Session"]):
             "should_stop": should_stop,
         }
         profiler = Profiler(self.client, self.graph, self.digest, kept, has_one_course=not self.scenarios, **how)
-        wholes = wholes_of(self.devices) if side_by_side and not self.is_on_torch else ()
-        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, whole_devices=wholes)
+        whole_devices = whole_cpus(self.devices) if side_by_side and not self.is_on_torch else ()
+        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, whole_devices=whole_devices)
 
     def problem(
         self, *, max_share: float | None = None, profile: ModelProfile | None = None, is_free: bool = False
     ) -> Problem:
-        """The placement problem over ``devices.placed``; with a profile, fused ops stay together and costs are known.
+        """Return the placement problem over ``devices.placed``.
 
-        Units that hold a pinned op have its device alone, unless the problem ``is_free``. Raises DeviceError when an op
-        runs on none of the devices, OptionError for pins that cannot be kept.
+        Args:
+            max_share: Largest share of the work in one placement unit; by default DEFAULT_SHARE.
+            profile: Profile that gives costs, and ops to keep together because they are fused.
+            is_free: Whether to leave out pins.
+
+        Raises DeviceError if no device supports an op, OptionError for pins that cannot be kept.
         """
         refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
         memory_bytes = None if profile is None else self.model.memory_bytes(profile, self._limits)
@@ -201,7 +222,7 @@ class Session(AbstractContextManager["Session"]):
         return model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
 
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
-        """Bytes by device: what was asked for, else what the device has, where that is known."""
+        """Return the memory in bytes by device: the limit, or else what the profile says, where it is known."""
         known = () if profile is None else zip(profile.devices, profile.times, strict=True)
         found = {
             spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None
@@ -209,7 +230,7 @@ class Session(AbstractContextManager["Session"]):
         return found | {name: found[own] for name, own in self.devices.defaults.items() if own in found}
 
     def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
-        """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
+        """Return why devices cannot hold the whole model, by name: its weights and state exceed their memory."""
         held = float(self.graph.weight_bytes.sum())
         return {
             name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"
@@ -218,9 +239,12 @@ class Session(AbstractContextManager["Session"]):
         }
 
     def of_units(self, problem: Problem, chosen: Sequence[str]) -> IntArray | None:
-        """A device for every op [N], by OpenVINO's names, as a placement [U]; None where that is not legal.
+        """Convert devices of ops to a placement of units [U]; None if that is not legal.
 
-        The heaviest op of a unit decides.
+        The op with the most FLOPs decides for its unit.
+
+        Args:
+            chosen: OpenVINO's name of the device of each op [N].
         """
         index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
         placement = np.full(problem.num_units, -1, dtype=np.int64)
@@ -230,9 +254,9 @@ class Session(AbstractContextManager["Session"]):
         return placement if (placement >= 0).all() and problem.is_legal(placement) else None
 
     def automatic_ops(self, target: str) -> list[str]:
-        """[N] OpenVINO's own choice of device for every op, by its names; empty where it has none.
+        """Return OpenVINO's own choice of device for every op [N], by its names; empty if it has none.
 
-        HETERO gives an op to the first device that runs it, and is asked only where that is not the first of all.
+        HETERO gives an op to the first device that supports it, and is asked only if the first one lacks an op.
         """
         first = target.removeprefix("HETERO:").partition(",")[0]
         if any(spec.openvino_name == first and not len(self.unsupported_ops(spec)) for spec in self.devices.placed):
@@ -243,27 +267,27 @@ class Session(AbstractContextManager["Session"]):
             return []
 
     def placed(self, problem: Problem, plan: Plan, executor: ExecutorName = "hetero") -> Candidate:
-        """A plan as something to compile for an executor."""
+        """Return a plan as a candidate for an executor."""
         return candidate_of(problem, self.devices.placed, plan, executor)
 
 
-def wholes_of(devices: DeviceSet) -> tuple[DeviceSpec, ...]:
-    """Return physical CPUs whose threads the devices that are placed on have among them, all of them."""
+def whole_cpus(devices: DeviceSet) -> tuple[DeviceSpec, ...]:
+    """Return the physical CPUs if the partitions to place on have all of their threads, else nothing."""
     shares = [int(spec.properties.get("INFERENCE_NUM_THREADS", 0)) for spec in devices.placed if spec.plugin == "CPU"]
     cpus = (spec for spec in devices.rivals if spec.plugin == "CPU" and spec.name not in devices.defaults)
     return tuple(cpus) if sum(shares) >= cpu_topology().threads else ()
 
 
 def _kind(spec: DeviceSpec) -> tuple[str, str]:
-    """What decides which ops a device runs."""
+    """Return a key that is equal for devices which support the same ops."""
     return spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
 
 
 def _digest(model: Path, inputs: Path | None, known: Sequence[str]) -> str:
-    """What a model's times depend on beside the device.
+    """Return a digest of what a model's times depend on other than the devices.
 
-    That is the file itself, without the weights of an IR, since a fingerprint knows neither bodies of If and Loop nor
-    attributes; what is ``known``: the fingerprint, which has the fixed shapes, and the scenarios; and the inputs.
+    It covers the model file without the weights of an IR, because a fingerprint lacks attributes and the bodies of If
+    and Loop, the inputs, and ``known``: the fingerprint, with the fixed shapes, and the scenarios.
     """
     digest = hashlib.sha256("\n".join(known).encode())
     parts = sorted(path for path in model.rglob("*") if path.is_file()) if model.is_dir() else [model]
@@ -274,10 +298,12 @@ def _digest(model: Path, inputs: Path | None, known: Sequence[str]) -> str:
 
 
 def normalize_objective(session: Session, problem: Problem, costs: PlacementCosts) -> Problem:
-    """The problem with an objective that knows what the best single device has, which the session measures from now on.
+    """Scale the objective to the best single device, in the problem returned and in the session's measurements.
 
-    Peaks of memory are simulated by the problem, for whatever is measured too. Under HETERO's own costs methods compute
-    times alone, so they do without these where memory counts.
+    Peaks of memory are always simulated, also for measured candidates. HETERO's costs give times alone, so they are
+    left out of the problem if memory counts.
+
+    Raises OptionError if memory counts and there is no profile.
     """
     objective = problem.objective
 
@@ -297,10 +323,10 @@ def normalize_objective(session: Session, problem: Problem, costs: PlacementCost
 
 
 def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
-    """Bytes of the fullest device of a candidate at its fullest moment, simulated.
+    """Return the largest peak of memory over a candidate's devices in bytes, simulated.
 
-    A device that is not placed on peaks as any other one that has all ops does. Raises CandidateFailed where it is not
-    known which op is where.
+    A single device that is not placed on has the peak of any other with all ops. Raises CandidateFailed if the devices
+    of ops are not known.
     """
     names = [spec.openvino_name for spec in session.devices.placed]
     able = np.flatnonzero(problem.supported.all(axis=0)).tolist()
@@ -318,7 +344,7 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
 
 
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
-    """A placement file as something to measure. Raises PlacementError when it is for another model."""
+    """Return a placement as a candidate to measure. Raises PlacementError if it is for another model."""
     names = {device.name: canonical(device).openvino_name for device in placement.devices}
     if placement.copies:
         placement.check_model(session.graph)
@@ -343,12 +369,17 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
 
 
 def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) -> Timeline:
-    """The median run of a candidate, primitive by primitive; part by part where parts ran side by side.
+    """Measure the timeline of a candidate's median run, by primitive, or by part if parts run in parallel.
 
-    HETERO runs one submodel after another and counters give durations alone, so intervals are laid end to end in
-    order of execution; what the whole takes longer than its primitives is spread evenly over the starts of
-    submodels. A primitive is listed at its heaviest op; those that plugins add, such as layout changes, follow the
-    model's ops under names of their own. Raises SearchError when the candidate does not run.
+    HETERO runs submodels one after another and reports durations only, so intervals are laid end to end in the order of
+    execution. The time of the whole run that primitives do not account for is spread evenly over the starts of
+    submodels. A primitive is listed at its heaviest op; those that plugins add, like changes of layout, follow the
+    model's ops under names of their own.
+
+    Args:
+        runs: Number of inferences.
+
+    Raises SearchError if the candidate does not run.
     """
     if candidate.copies:
         raise SearchError("no trace: copies have no course of one inference; name a device, or another placement")

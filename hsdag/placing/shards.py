@@ -1,4 +1,4 @@
-"""Shards in a search: what is proposed for a session's model, as candidates and as placement files have it."""
+"""Shards in a search: proposals of ways to divide a session's model, simulated, measured, and as candidates."""
 
 from __future__ import annotations
 
@@ -32,26 +32,30 @@ from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.pins import NOT_PINNED
 from hsdag.search.options import PlaceOptions
 
-MEASURED_SHARE, MEASURED_RUNS, MEASURED_ROUNDS = 0.2, 2, 3
-"""Of the budget at most so much is for measuring proposals before the search; and inferences of each in turn."""
+MEASURED_SHARE = 0.2
+"""Largest share of the budget for measuring proposals before the search."""
 
+MEASURED_RUNS = 2
+"""Inferences of each proposal in a round."""
+
+MEASURED_ROUNDS = 3
+"""Rounds in which proposals and the fastest device take turns."""
 
 MOST_OVER = 1.5
-"""Times what measuring may take."""
+"""Ratio to the time limit by which the first proposal must be compiled, by estimate."""
 
 NEAR = 1.1
-"""Times what the fastest device takes: a way to divide the model that was measured to take more has lost."""
-
+"""Ratio to the fastest device's seconds above which a measured proposal is dropped."""
 
 PROPOSED_SHARE = 0.05
-"""Of the budget, after which no more proposals are simulated."""
+"""Share of the budget after which no further proposals are simulated."""
 
 
 class ShardProposals:
-    """Ways to divide a session's model, simulated by its profile, and better ones once some are measured.
+    """Proposer of ways to divide a session's model, by simulation with its profile, and better ones after measuring.
 
-    None for another objective than latency, but ``beside`` copies. Pinned ops stay whole, and no device holds more than
-    its memory.
+    Only for latency; for throughput it proposes shards ``beside`` copies. Pinned ops stay whole, and memory limits are
+    kept.
     """
 
     def __init__(self, session: Session, options: PlaceOptions, profile: ModelProfile) -> None:
@@ -59,8 +63,8 @@ class ShardProposals:
         self.is_possible = options.objective is LATENCY and not session.is_on_torch
         self.is_steady = options.objective.is_steady
         self.costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph), profile.links.syncs)
-        self._end_s = math.inf  # when there is no more time to simulate what is proposed
-        self.best_times: float | None = None  # what the best took over the fastest device, where some were measured
+        self._end_s = math.inf  # when to stop simulating proposals
+        self.best_times: float | None = None  # ratio of the best measured proposal to the fastest device
         self.limits = session.memory_limits(profile)
         self.factors = ShardFactors()
         pinned = session.model.pinned
@@ -70,24 +74,24 @@ class ShardProposals:
 
     @cached_property
     def model(self) -> ov.Model:
-        """The session's model."""
-        subject = self.session.subject
-        return load_model(subject.path, subject.shapes, dynamic=bool(self.session.scenarios))
+        """Model of the session."""
+        loaded = self.session.loaded
+        return load_model(loaded.path, loaded.shapes, dynamic=bool(self.session.scenarios))
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Its ops as rules see them."""
+        """Shapes of the model's ops, for the rules of division."""
         return shapes_of(self.model, self.session.graph)
 
     def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0, least: int = 0) -> list[Sharding]:
-        """What is simulated to be fastest of what is cheapest at some prices of syncs; the rest as ``propose``."""
+        """Propose ways to divide the model, the fastest by simulation first; arguments as in ``propose``."""
         if not self.is_possible:
             return []
         given = self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials
         return propose(*given, is_over=self._is_over, least=least)
 
     def first(self) -> Sharding | None:
-        """What is predicted to be fastest, whether it gains anything or not; nothing is simulated."""
+        """Return the way that is predicted to be fastest, without simulation, whether or not it gains anything."""
         if not self.is_possible:
             return None
         predict = self._value_of if self.limits else (lambda way: way.predicted_s)
@@ -99,10 +103,10 @@ class ShardProposals:
         return next(iter(found), None)
 
     def to_measure(self, limit_s: float) -> list[Sharding]:
-        """What is proposed, and the best way if devices did not slow each other down: one at least, to be measured.
+        """Return ways to measure, at least one if any exists, even if it is not predicted to gain anything.
 
-        That devices slow each other down may be wrong, and so may what is predicted. After ``limit_s`` seconds nothing
-        more is simulated.
+        The best way without slow-downs of devices by each other is among them, as measured slow-downs may be wrong. No
+        proposal is simulated after ``limit_s`` seconds.
         """
         self._end_s = time.monotonic() + limit_s
         found = self.proposed(least=1)
@@ -118,9 +122,9 @@ class ShardProposals:
         return time.monotonic() > self._end_s
 
     def least_s(self) -> float:
-        """Seconds of the cheapest way to divide the model, by what parts, syncs and slow-downs were measured to take.
+        """Return the predicted seconds of the cheapest way to divide the model, with costs fitted to measurements.
 
-        Infinite where nothing is divided.
+        Infinite if nothing can be divided.
         """
         if not self.is_possible:
             return np.inf
@@ -131,7 +135,10 @@ class ShardProposals:
         return self.factors.work * (best.bound_s + price * (best.predicted_s - best.bound_s))
 
     def beside(self, devices: Sequence[int]) -> tuple[Sharding, float] | None:
-        """The way to divide the model over some devices that gives most inferences, and seconds of each, simulated."""
+        """Return the fastest way to divide the model over these devices for throughput, and its seconds per inference.
+
+        None for fewer than two devices, or if nothing can be divided.
+        """
         if len(devices) < 2:
             return None
         costs = shard_costs(self.costs).of(devices)
@@ -139,9 +146,9 @@ class ShardProposals:
         return (found[0].over(devices), found[0].predicted_s) if found else None
 
     def _value_of(self, sharding: Sharding) -> float:
-        """Simulated seconds, or where there is no time for that predicted ones.
+        """Return the seconds of a sharding, simulated, or predicted if there is no time to simulate.
 
-        Infinite where a device lacks the memory for its weights, or ops cannot be divided so.
+        Infinite if weights exceed a device's memory, or ops cannot be divided in this way.
         """
         try:
             held = weights_by_device(self.session, self.sharded(sharding))
@@ -164,11 +171,15 @@ class ShardProposals:
         should_stop: Callable[[], bool],
         opening_s: Callable[[Candidate], float] = lambda _: 0.0,
     ) -> list[Sharding]:
-        """The same with what they were measured to take, and what is cheapest by these measurements, the fastest first.
+        """Measure proposals in turns with the fastest device, and return those that did not lose, the fastest first.
 
-        Measured side by side with the fastest device alone, as long as ``limit_s`` allows; the first one in any case
-        that compiles within MOST_OVER times that, by ``opening_s``. Those that were measured to be slower than the
-        device by more than NEAR are left out.
+        The result includes new ways that are cheapest by the measurements, and leaves out all that take more than NEAR
+        times as long as the device.
+
+        Args:
+            limit_s: Seconds for measuring; a proposal may overrun them up to MOST_OVER times.
+            should_stop: Returns True to end early.
+            opening_s: Estimates the seconds to compile a candidate.
         """
         runner = self.session.runner
         end_s = time.monotonic() + limit_s
@@ -210,7 +221,7 @@ class ShardProposals:
         return sorted((each for each in [*known, *new] if each.predicted_s < most_s), key=lambda s: s.predicted_s)
 
     def sharded(self, sharding: Sharding) -> ShardedGraph:
-        """The graph of the model divided so."""
+        """Return the graph of the model divided in this way."""
         found = next((made for each, made in self._made if each == sharding), None)
         if found is None:
             how = sharding.regions, sharding.devices, [spec.name for spec in self.session.devices.placed]
@@ -222,7 +233,7 @@ class ShardProposals:
         return found
 
     def simulated_s(self, sharding: Sharding) -> float:
-        """Seconds of an inference as the executor runs it, or between the ends of two, by what was measured so far."""
+        """Simulate the seconds of an inference, or per inference for throughput, with costs fitted to measurements."""
         found = self.sharded(sharding)
         costs = sharded_costs(self.costs, found, self.factors)
         if self.is_steady:
@@ -231,7 +242,7 @@ class ShardProposals:
 
 
 def told_under_hetero(proposals: ShardProposals) -> str | None:
-    """What HETERO, which runs its submodels one after another, leaves out; None where nothing is gained."""
+    """Return a note on what dividing the model, which HETERO cannot do, would gain; None if it gains nothing."""
     found = proposals.proposed()
     if not found:
         return None
@@ -243,7 +254,7 @@ def told_under_hetero(proposals: ShardProposals) -> str | None:
 
 
 def told_undivided(proposals: ShardProposals) -> str | None:
-    """Why a model that keeps state, of which nothing is divided, is left whole; None for all others."""
+    """Return a note on why a model with state is not divided; None for models without state."""
     if not proposals.is_possible or variable_of(proposals.session.graph) is None:
         return None
     costs = shard_costs(proposals.costs)
@@ -257,12 +268,12 @@ def told_undivided(proposals: ShardProposals) -> str | None:
 
 
 def named(shardings: Sequence[Sharding]) -> dict[str, Sharding]:
-    """By the names that they have in the comparison."""
+    """Name ways to divide the model for the comparison, in their order."""
     return {f"shards {rank}": sharding for rank, sharding in enumerate(shardings, start=1)}
 
 
 def shard_costs(costs: WorkConservingCosts) -> ShardCosts:
-    """What shards take by costs of the whole: devices slow each other down, and parts start, write and read."""
+    """Return the costs of shards: times of whole ops, slow-downs, and seconds to start a part and to pass bytes."""
     own = costs.cut_costs
     per_byte = own.read_s_per_byte + own.write_s_per_byte
     slowdown = np.ones(costs.num_devices) if costs.slowdown is None else costs.slowdown.max(axis=1)
@@ -270,19 +281,19 @@ def shard_costs(costs: WorkConservingCosts) -> ShardCosts:
 
 
 def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
-    """A way to divide the model as something to compile."""
+    """Return a way to divide the model as a candidate."""
     order = [spec.openvino_name for spec in session.devices.placed]
     return Candidate.sharded(sharding.regions, sharding.devices, order)
 
 
 def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
-    """The ops that each device computes, all or a share of them."""
+    """Return the number of ops that each device computes as a whole or in part, by name."""
     divided = {v: list(region.shares) for region in sharding.regions for v in region.ops}
     found = Counter(d for v, device in enumerate(sharding.devices) for d in divided.get(v, [device]))
     return {spec.name: found[d] for d, spec in enumerate(session.devices.placed)}
 
 
 def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
-    """Bytes of weights on each device, those that several need counted on each."""
+    """Return the bytes of weights on each device, by name; shared weights count on each device that needs them."""
     held = resident_weight_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
     return dict(zip([spec.name for spec in session.devices.placed], held, strict=True))

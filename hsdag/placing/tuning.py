@@ -1,4 +1,4 @@
-"""Tuning: before a search, the settings under which each device runs the model fastest, found by racing them."""
+"""Tuning of devices before a search: races settings to find those with which each device runs the model fastest."""
 
 from __future__ import annotations
 
@@ -45,34 +45,41 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import ANY_PRECISION, PlaceOptions
 
 SHARE = 1 / 6
-"""Of the budget, which racing takes at most."""
+"""Largest share of the budget for racing settings."""
 
 WARM_UPS = 1
-"""Inferences before a setting is raced, at least."""
+"""Least number of inferences before a setting is raced."""
 
 LEAST_COMPILING_S = 5.0
-"""For a setting to compile, however little time is left."""
+"""Seconds that a setting may take to compile, however little time is left."""
 
 MEMORY_SHARE = 0.5
-"""Of the memory that is free, which settings may take that are compiled at a time."""
+"""Largest share of the free memory for settings that are compiled at the same time."""
 
 MOST_TIMES = 20.0
-"""Times the budget: where trying settings would take more, its time had run out before, and it says nothing."""
+"""Largest factor of the budget to advise for trying settings; more means that the time had run out before."""
 
 BYTES = ("i4", "i8", "nf4", "u4", "u8")
 """Types of weights that OpenVINO may multiply without widening them."""
 
 _KEY = "settings: "
+"""Prefix of the keys of candidates in the runner."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A device whose settings were raced: as it was given, and with the best that were found.
+    """A device whose settings were raced.
 
-    ``default`` are values by property as a model tells them that is compiled for the device as it was given. The device
-    as it was given competes as the rival ``beside``, where that is not None. ``apart`` are the relative differences of
-    outputs from the reference's as the device was given, and with the setting, where that changes what is computed.
-    The race ``is_decided`` where it leaves no doubt, and is then kept in the cache under a ``key``.
+    Attributes:
+        given: Device as the user named it.
+        spec: Device with the best settings.
+        default: Values of properties with which a model is compiled for ``given``.
+        tried: Settings that were raced.
+        is_decided: Whether the race left no doubt; only then is it kept in the cache.
+        beside: Rival under which ``given`` takes part in the comparison; None if nothing was changed.
+        apart: Relative differences of outputs from the reference's for ``given`` and ``spec``, if the setting changes
+            what is computed.
+        key: Key of the race in the cache.
     """
 
     given: DeviceSpec
@@ -86,7 +93,7 @@ class Tuned:
 
     @property
     def setting(self) -> Setting:
-        """What was added to the device as it was given."""
+        """Properties that were added to the device."""
         return {key: value for key, value in self.spec.properties.items() if key not in self.given.properties}
 
 
@@ -97,11 +104,13 @@ def tune(
     fixed: Mapping[str, DeviceSpec] | None = None,
     wanted: Wanted | None = None,
 ) -> dict[str, Tuned]:
-    """Race the settings of all devices, and have the session use the best.
+    """Race the settings of all devices, make the session use the best, and return them by device name.
 
-    Shares of a device that differ in nothing but their number of threads are raced once. Devices that are ``fixed``, as
-    they were given by name, keep the settings that they have. What there was no time for is ``wanted``. The answers by
-    device name.
+    Partitions that differ only in their number of threads are raced once.
+
+    Args:
+        fixed: Devices that keep the settings they have, by name, as the user named them.
+        wanted: Collects what there was no time for.
     """
     if session.is_on_torch:
         return {}
@@ -133,18 +142,19 @@ def tune(
 
 
 def _beside(devices: DeviceSet, name: str) -> DeviceSpec | None:
+    """Return the rival that is the device without its settings, if there is one."""
     return next((spec for spec in devices.rivals if devices.defaults.get(spec.name) == name), None)
 
 
 def _alike(spec: DeviceSpec, raced: Tuned) -> Tuned:
-    """A device with the setting that was found for another one, or itself."""
+    """Return a device with the setting that was found for an equal one."""
     best = replace(spec, properties={**spec.properties, **raced.setting})
     beside = default_of(spec, spec.properties) if raced.setting and not spec.is_added else None
     return replace(raced, given=spec, spec=best, beside=beside)
 
 
 def tuned_devices(devices: DeviceSet, found: Mapping[str, Tuned]) -> DeviceSet:
-    """The devices with the settings that were found, and those that are changed as rivals as they were given."""
+    """Return the devices with the settings that were found; changed ones also become rivals without settings."""
     known = devices.rivals
     beside = {name: e.beside for name, e in found.items() if e.beside is not None and e.beside not in known}
     placed, rivals = (
@@ -158,7 +168,10 @@ def tuned_devices(devices: DeviceSet, found: Mapping[str, Tuned]) -> DeviceSet:
 def _raced(
     session: Session, options: PlaceOptions, watcher: Watcher, spec: DeviceSpec, limit_s: float, wanted: Wanted
 ) -> Tuned | None:
-    """A device with its best setting, from the cache or by a race; None where the model does not run, or in no time."""
+    """Return a device with its best setting, from the cache or by a race within ``limit_s``.
+
+    None if the model does not run on it or there was no time.
+    """
     lowers = options.precision == ANY_PRECISION
     key = {"kind": "settings", "model": session.digest, "device": identity(spec), "is_part": spec.is_added}
     key |= {"is_steady": options.objective.is_steady, "lowers": lowers, "streams": _has_streams(session, spec)}
@@ -187,7 +200,7 @@ def _raced(
 
 
 class _Contest:
-    """The settings of one device in the session's worker."""
+    """Race of the settings of one device in the session's worker."""
 
     def __init__(self, session: Session, options: PlaceOptions, spec: DeviceSpec, *, lowers: bool) -> None:
         self.spec = spec
@@ -209,11 +222,14 @@ class _Contest:
         self._verifier = Verifier(self._runner, self._check)
         self._rng = np.random.default_rng(options.seed)
         self._default: Mapping[str, str] = {}
-        self.needed_s = 0.0  # of all that there has to be time for
+        self.needed_s = 0.0  # seconds that the race needs at least
         self._was_late = False  # whether a setting took too long to compile
 
     def run(self, limit_s: float, watcher: Watcher) -> Tuned | None:
-        """The device with its best setting; None without time. Raises CandidateFailed where the model does not run."""
+        """Race settings for at most ``limit_s``, and return the device with the best; None if that is too short.
+
+        Raises CandidateFailed if the model does not run on the device.
+        """
         begin_s = time.monotonic()
         first = _KEY + named({})
         opened = self._runner.open(first, Candidate(self.spec.openvino_name))
@@ -264,7 +280,7 @@ class _Contest:
         return Tuned(self.spec, best, offer.default, raced.tried, is_decided, apart=apart)
 
     def _apart(self, setting: Setting) -> tuple[float, float] | None:
-        """How far outputs are from the reference's without a setting and with it; None where that is not known."""
+        """Return the relative differences of outputs from the reference's without and with a setting, if known."""
         found: list[float] = []
         for each in ({}, setting):
             key = _KEY + named(each)
@@ -275,7 +291,7 @@ class _Contest:
         return (found[0], found[1]) if len(found) == 2 and all(map(math.isfinite, found)) else None
 
     def _open(self, name: str, setting: Setting) -> None:
-        """Raises CandidateFailed for one that does not compile, or computes what it must not."""
+        """Compile a setting. Raises CandidateFailed if it does not compile, or its outputs differ too much."""
         key = _KEY + name
         if key not in self._runner.candidates:
             try:
@@ -289,14 +305,14 @@ class _Contest:
                 raise CandidateFailed(reason)
 
     def close(self) -> None:
-        """Forget all that was compiled."""
+        """Close all candidates."""
         self._verifier.close()
         for key in list(self._runner.candidates):
             self._runner.close(key)
 
 
 def _has_streams(session: Session, spec: DeviceSpec) -> bool:
-    """Whether a device runs nothing but whole models."""
+    """Return whether a device only ever runs whole models, so that it may have several streams."""
     return spec in session.devices.rivals or len(session.devices.placed) == 1
 
 
@@ -325,14 +341,14 @@ def _from_record(spec: DeviceSpec, record: Mapping[str, Any]) -> Tuned:
 
 
 def forget_beaten(tuned: Mapping[str, Tuned], final: FinalComparison) -> None:
-    """Drop the settings from the cache that the final comparison does not find faster than the default."""
+    """Drop settings from the cache if the answer is their device without them."""
     for each in tuned.values():
         if each.key is not None and each.beside is not None and each.beside.name == final.answer:
             ProfileCache.default().drop(each.key)
 
 
 def settings_record(tuned: Tuned, final: FinalComparison) -> DeviceSettings:
-    """What is told of a device's settings: none is chosen where the answer is the device as it was given."""
+    """Return the record of a device's settings; none is chosen if the answer is the device without them."""
     tried = []
     for each in tuned.tried:
         ratio: dict[str, Any] = {}
@@ -360,7 +376,7 @@ def settings_record(tuned: Tuned, final: FinalComparison) -> DeviceSettings:
 
 
 def settings_sentence(settings: Sequence[DeviceSettings], used: Collection[str]) -> str:
-    """What settings of devices that are ``used`` change and gain; empty where none was changed."""
+    """Return sentences on what the settings of the ``used`` devices change and gain; empty if none was changed."""
     chosen = [each for each in settings if each.device in used and each.setting]
     alike: dict[str, list[DeviceSettings]] = {}
     for each in chosen:
@@ -380,7 +396,7 @@ def _said(words: str, settings: Sequence[DeviceSettings]) -> str:
 
 
 def one_device_sentence(settings: DeviceSettings | None, device: str, more: str) -> str:
-    """What settings gain on the only device; ``more`` is how to name further devices."""
+    """Return what settings gain on the only device; ``more`` says how to name further devices."""
     hint = f"to gain more, name a second device with --devices{more}"
     if settings is not None and settings.setting:
         return f"{settings_sentence([settings], [device])} It is the only device to place on; {hint}."

@@ -1,35 +1,39 @@
-"""The budget that a search advises: one figure, whatever it is wanted for."""
+"""The larger budget that a search advises, with what there was no time for."""
 
 from __future__ import annotations
 
 import math
 
 STEP_S = 10.0
-"""To multiples of which an advised budget is rounded up, in seconds."""
+"""Multiple in seconds to which an advised budget is rounded up."""
 
 
 class Wanted:
-    """What there was no time for in a search of ``budget_s`` seconds, and the budgets that would do."""
+    """Steps for which a search of ``budget_s`` seconds had no time, each with a budget that would be enough."""
 
     def __init__(self, budget_s: float) -> None:
         self._budget_s = budget_s
         self._enough_s = dict[str, float]()
 
     def add(self, what: str, enough_s: float | None = None) -> None:
-        """There was no time to do ``what``; ``enough_s`` would have been enough, or where that is None, twice it."""
+        """Note that there was no time to do ``what``.
+
+        Args:
+            enough_s: Budget in seconds that would have been enough; by default twice the budget.
+        """
         enough_s = 2 * self._budget_s if enough_s is None else enough_s
         self._enough_s[what] = max(enough_s, self._enough_s.get(what, 0.0))
 
     @property
     def seconds(self) -> float | None:
-        """Of the budget that is enough for all of it; None where nothing was left out."""
+        """Budget in seconds that is enough for all steps; None if there was time for all."""
         if not self._enough_s:
             return None
         return STEP_S * math.ceil(max(*self._enough_s.values(), self._budget_s + STEP_S) / STEP_S)
 
     @property
     def words(self) -> str:
-        """The advice, with what it is for; empty where nothing was left out."""
+        """Advice with its reasons, as a sentence; empty if there was time for all."""
         if self.seconds is None:
             return ""
         *others, last = self._enough_s

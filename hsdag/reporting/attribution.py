@@ -20,7 +20,7 @@ import numpy as np
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.methods.cuts.mincut import proven_bound
-from hsdag.placing.subject import with_costs
+from hsdag.placing.loaded_model import with_costs
 from hsdag.reporting.explanation import Gain, Limit, ReportedBound
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts

@@ -18,7 +18,7 @@ from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName, Placement
-from hsdag.placing.given import placement_of
+from hsdag.placing.load_placement import load_placement
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RESULT, RunFolder
 from hsdag.placing.session import Session
@@ -257,12 +257,20 @@ def explain(
     Args:
         run: Run folder whose costs are used; by default the one next to the placement file.
         model: Path or ``ov.Model`` whose profile gives the costs; it is measured unless the cache has it.
+
+    Examples:
+        >>> import hsdag, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
+        >>> explanation = hsdag.explain(hsdag.place(model, "CPU", budget="1s").placement, model=model)
+        >>> explanation.ops
+        {'CPU': 3}
     """
     if run is not None and model is not None:
         raise OptionError("costs come from --run or from --model, not from both; leave one out")
     if shape and model is None:
         raise OptionError("--shape is for the model that is profiled: name it with --model, or leave --shape out")
-    chosen = placement_of(placement)
+    chosen = load_placement(placement)
     if run is not None:
         return explain_run(RunFolder.load(run), chosen)
     if model is None:

@@ -196,7 +196,7 @@ class Explanation(Displayable, Record):
         return self.sentences
 
     def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
-        """Return titles, columns and up to ``most`` rows of regions, gains of units and limits; all are simulated."""
+        """Return titles, columns and up to ``most`` rows of settings, regions, gains of units and limits."""
         objective = find_objective(self.objective)
         regions = []
         for region in self.regions[:most]:
@@ -212,18 +212,22 @@ class Explanation(Displayable, Record):
             for each in self.limits
         ]
         tables = [
-            ("settings that were raced, over the best before each", *settings_table(self.settings)),
+            ("Settings that were raced, over the best before each", *settings_table(self.settings)),
             (
-                f"the longest of {len(self.regions)} regions that devices divide, without syncs",
+                f"SIMULATED: the longest of {len(self.regions)} regions that devices divide, without syncs",
                 ["from", "to", "scheme", "ops", "shares", "whole ms", "divided ms"],
                 regions,
             ),
             (
-                "what ops gain from where they are",
+                "SIMULATED: what ops gain from where they are",
                 ["op", "type", "on", "moved to", f"then {objective.shown_unit}", f"more {objective.shown_unit}"],
                 gains,
             ),
-            ("what takes time, and what the placement would gain without it", ["cost", "ms", "gain at most %"], limits),
+            (
+                "SIMULATED: what takes time, and what the placement would gain without it",
+                ["cost", "ms", "gain at most %"],
+                limits,
+            ),
         ]
         return [(title, columns, rows) for title, columns, rows in tables if rows]
 

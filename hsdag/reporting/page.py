@@ -193,7 +193,7 @@ def sections_of(run: RunFolder) -> list[Section]:
                 f"<ul>{''.join(f'<li>{escape(sentence)}</li>' for sentence in why.sentences[len(why.answer) :])}</ul>"
             )
             for title, names, cells in why.tables(MOST_ROWS):
-                html += f"<h3>Simulated: {title}</h3>{html_table(names, cells)}"
+                html += f"<h3>{title.replace('SIMULATED', 'Simulated')}</h3>{html_table(names, cells)}"
             lead = "Why the placement is as it is, and what would change it."
             sections.append(Section("explanation", "Why", lead, html))
     layers = layers_html(placed)

@@ -256,7 +256,7 @@ def compare(
     typical_s, failures = _prepared(run, candidates, protocol, prepare, num_sure, should_stop, on_step, clock)
     left_s = max(protocol.limit_s - (clock() - begin_s), 0.0)
     turns_s = {c: seconds * _burst(seconds, protocol) for c, seconds in typical_s.items()}
-    wanted = protocol.min_rounds * (SHORTER if protocol.turn_runs is None else 1)
+    wanted = min(protocol.min_rounds * (SHORTER if protocol.turn_runs is None else 1), protocol.max_rounds)
     fitting = min(left_s / max(wanted * sum(turns_s.values()), LEAST_RUN_S), 1.0)
     bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
     taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
@@ -351,21 +351,21 @@ def sound_rounds(pulses_s: Sequence[Sequence[float]], least: int = 0, ran: Seque
 
 
 class _Rounds:
-    """Rounds as they come: the median of each candidate in each, and which of them count, as ``sound_rounds`` has it.
+    """Rounds so far: the medians of each candidate, and which rounds count, by the rule of ``sound_rounds``.
 
-    Every round is judged once, and all of them again only after a pulse that is shorter than those before it: judging
-    takes time in proportion to the number of rounds, of which there may be thousands.
+    A round is judged once, and all of them again only after a pulse that is shorter than those before it: judging takes
+    time in proportion to the number of rounds, of which there may be thousands.
     """
 
     def __init__(self, pulse_s: Sequence[float]) -> None:
         self.pulses_s = [tuple(pulse_s)]
         self._least_s = np.asarray(pulse_s, dtype=np.float64)  # [P] the shortest pulse of each device
-        self._worst = array("d")  # [R] times the shortest that the longer pulse beside a round took
+        self._worst = array("d")  # [R] the longer pulse beside a round over the shortest
         self._medians_s: dict[str, array[float]] = {}
         self._is_complete = len(self._least_s) > 0  # whether no pulse is missing
 
     def add(self, candidate: str, seconds: Sequence[float]) -> None:
-        """Take what a candidate took in the round that is under way."""
+        """Add a candidate's seconds in the current round."""
         self._medians_s.setdefault(candidate, array("d")).append(median(seconds))
 
     def end(self, pulse_s: Sequence[float]) -> None:
@@ -382,15 +382,15 @@ class _Rounds:
 
     @property
     def sound(self) -> NDArray[np.bool_]:
-        """[R] whether each round counts."""
+        """Return [R] whether each round counts."""
         if not self._is_complete:
             return np.ones(len(self.pulses_s) - 1, dtype=np.bool_)
         return np.asarray(np.frombuffer(self._worst) <= GAVE_LESS)
 
     def medians_s(self, candidate: str, sound: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Seconds of a candidate in those rounds that are ``sound``, of which it may have run the first alone."""
-        found = np.frombuffer(self._medians_s[candidate])
-        return found[sound[: len(found)]]
+        """Return a candidate's medians in the rounds that are ``sound`` [R]; it may have run only the first of them."""
+        medians_s = np.frombuffer(self._medians_s[candidate])
+        return medians_s[sound[: len(medians_s)]]
 
 
 def _of(rounds: Sequence[tuple[float, ...]], sound: NDArray[np.bool_]) -> tuple[tuple[float, ...], ...]:

@@ -194,7 +194,7 @@ def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
 
 
 @inlined
-def load_placement(m: Machine, placement: IntArray) -> None:
+def assign_devices(m: Machine, placement: IntArray) -> None:
     """Put every op on its device, and prepare for a run."""
     for v in range(len(m.order)):
         m.ops[v].device = placement[m.order[v]]

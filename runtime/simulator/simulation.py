@@ -29,7 +29,7 @@ from hsdag.runtime.simulator.machine import (
     IN_TURN,
     SEQUENTIAL,
     Machine,
-    load_placement,
+    assign_devices,
     machine_for,
 )
 from hsdag.runtime.simulator.memory import find_peaks, memory_peaks_of
@@ -161,7 +161,7 @@ def _run_many(m: Machine, placements: IntArray, makespans_s: FloatArray, values:
     for b in range(len(placements)):
         for v in range(len(m.order) if len(values) > 0 else 0):
             m.ops[v].value = values[b, v]
-        load_placement(m, placements[b])
+        assign_devices(m, placements[b])
         makespans_s[b] = run_loaded(m, m.way)
 
 

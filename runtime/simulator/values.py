@@ -22,8 +22,8 @@ from hsdag.runtime.simulator.machine import (
     EGRESS,
     INDEPENDENT,
     Machine,
+    assign_devices,
     link_s,
-    load_placement,
     machine_for,
 )
 from hsdag.runtime.simulator.simulation import all_supported, checked_placements, simulate, simulate_makespans
@@ -102,7 +102,7 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
 def _run_many(m: Machine, placements: IntArray, load_s: FloatArray, periods_s: FloatArray) -> None:
     """Fill ``periods_s`` [B]; ``load_s`` is room for the loads of all resources."""
     for b in range(len(placements)):
-        load_placement(m, placements[b])
+        assign_devices(m, placements[b])
         periods_s[b] = period_of_loaded(m, load_s)
 
 

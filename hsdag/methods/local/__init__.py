@@ -1,1 +1,1 @@
-"""Local search: placements improved by small random changes."""
+"""Methods of local search, which improve a plan by small random changes."""

@@ -1,4 +1,4 @@
-"""LocalPlacer: the base of methods that change a plan by small random moves, by chains side by side on threads.
+"""Base of the methods of local search, which run chains of small random moves on parallel threads.
 
 Legend: U placement units, K kinds of moves.
 """
@@ -38,33 +38,37 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import SearchStopped
 
 SLICE_S = 0.01
-"""What a thread computes without looking whether it has to stop."""
+"""Seconds, roughly, of proposals between two checks of a thread whether to stop."""
 LOOK_EVERY_S = 0.02
-"""How often it is looked whether the search has to end, and what was found."""
+"""Seconds between two checks for the end of the search, at which new best plans are reported too."""
 LONGEST_SLICE = 1 << 20
+"""Largest number of proposals between two checks of a thread whether to stop."""
 
 
 Heat = tuple[float, float]
-"""The temperature of a chain in one round, in units of the objective, at its beginning and its end."""
+"""Temperatures of a chain at the start and the end of a round, in units of the objective."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What chains of one kind draw moves by, ``share`` [K]; those with pins search over list schedules."""
+    """Description of one kind of chain."""
 
-    share: FloatArray
+    share: FloatArray  # [K] relative frequency of each kind of move
     takes_order: bool
-    has_pins: bool = False
+    has_pins: bool = False  # whether the chain's devices are pins of a list schedule
 
     def values(self, problem: Problem) -> Values:
-        """What their values come from."""
+        """Return the compiled evaluation of the chain's proposals."""
         return values_of(problem, takes_order=self.takes_order, has_pins=self.has_pins)
 
 
 class Annealing(AbstractContextManager["Annealing"]):
-    """Chains that search side by side; with the same seed and number of proposals, on any number of threads, alike.
+    """Parallel chains of local search, and the threads for them, which leaving the context ends.
 
-    ``sources`` are those of the chains. Use as a context manager, which ends the threads.
+    The same seed and number of proposals give the same result on any number of threads.
+
+    Args:
+        sources: Description of each chain; those with pins come first.
     """
 
     def __init__(self, incumbent: Incumbent, sources: Sequence[Source]) -> None:
@@ -86,11 +90,11 @@ class Annealing(AbstractContextManager["Annealing"]):
 
     @property
     def value(self) -> float:
-        """The least value of any chain's present plan, with its penalty where it does not fit into memory."""
+        """Least value of the chains' current plans, with the penalty of those that do not fit into memory."""
         return min(float(chain.state["value"][0]) for chain in self.chains)
 
     def begin(self, plans: Sequence[tuple[IntArray, FloatArray] | None]) -> None:
-        """Give every chain a placement [U] with ranks [U]; those that get None keep what they have."""
+        """Set the current placement [U] and ranks [U] of each chain; a chain keeps its own where None is given."""
         for chain, values, plan in zip(self.chains, self._values, plans, strict=True):
             if plan is not None:
                 chain.device[:], chain.rank[:] = plan
@@ -98,18 +102,24 @@ class Annealing(AbstractContextManager["Annealing"]):
 
     @property
     def num_with_pins(self) -> int:
-        """Chains that search over list schedules; they come first."""
+        """Number of chains that search over list schedules; they come first."""
         return sum(source.has_pins for source in self._sources)
 
     def share_best(self, which: Sequence[int]) -> None:
-        """Let some chains go on from the best that any of those with pins has found."""
+        """Set the chains with these indices to the best plan of all chains with pins."""
         best = min(self.chains[: self.num_with_pins], key=lambda chain: float(chain.state["best"][0]), default=None)
         if which and best is not None and np.isfinite(best.state["best"][0]):
             plan = best.best_device.copy(), best.best_rank.copy()
             self.begin([plan if i in which else None for i in range(len(self.chains))])
 
     def run(self, heats: Sequence[Heat], num: int) -> None:
-        """Let every chain make ``num`` proposals, and report the best plans. Raises SearchStopped in between."""
+        """Make ``num`` proposals in each chain, and report new best plans.
+
+        Args:
+            heats: Temperatures of each chain.
+
+        Raises SearchStopped when the search has to end.
+        """
         if (num := int(min(num, self._incumbent.evaluations_left // len(self.chains)))) < 1:
             raise SearchStopped
         for chain, (first, last) in zip(self.chains, heats, strict=True):
@@ -138,7 +148,7 @@ class Annealing(AbstractContextManager["Annealing"]):
         return sum(int(chain.state["num_proposals"][0]) for chain in self.chains)
 
     def _run_chain(self, i: int, num: int) -> None:
-        """Make proposals in slices that are neither long nor many; keep the best plan where the caller sees it."""
+        """Make ``num`` proposals in slices of about SLICE_S, and store each new best plan for the reporting thread."""
         chain = self.chains[i]
         size = 1
         end = int(chain.state["num_proposals"][0]) + num
@@ -152,13 +162,13 @@ class Annealing(AbstractContextManager["Annealing"]):
             size = min(2 * size, LONGEST_SLICE) if is_quick else max(size // 2, 1)
 
     def _report(self, count: int = 0) -> None:
-        """Have the plans evaluated, whatever the budget, that chains have found since, among ``count``."""
+        """Report the chains' new best plans to the evaluator, with ``count`` proposals made since the last report."""
         new = [plan for plan, old in zip(self._found, self._reported, strict=True) if plan is not old]
         self._reported = list(self._found)
         self._incumbent.report([plan for plan in new if plan is not None], count=count)
 
     def _best_plan(self, i: int) -> Plan:
-        """The best plan of a chain, its ranks counted from 0."""
+        """Return the best plan of chain i, with ranks counted from 0."""
         chain, values = self.chains[i], self._values[i]
         device, rank = chain.best_device, chain.best_rank
         if self._sources[i].has_pins and isinstance(values, Scheduled):
@@ -168,15 +178,17 @@ class Annealing(AbstractContextManager["Annealing"]):
 
 
 SIMULATED = (LATENCY, THROUGHPUT)
-"""The objectives whose values are computed inside the compiled loop."""
+"""Objectives whose values the compiled loop computes."""
 
 
 class LocalPlacer(Placer[O]):
-    """A search from the best of a few plans.
+    """Local search from the best of a few plans.
 
-    Where plans are simulated, chains of compiled moves and simulations go side by side on threads, and the evaluator
-    hears of what they find; elsewhere, every proposal of one chain is evaluated. ``moves`` are the kinds of moves and
-    how often they come.
+    If plans are simulated, compiled chains run in parallel and report their best plans to the evaluator. Otherwise one
+    chain has each of its proposals evaluated.
+
+    Attributes:
+        moves: Relative frequency of each kind of move.
     """
 
     is_seeded = True
@@ -184,19 +196,19 @@ class LocalPlacer(Placer[O]):
 
     @abstractmethod
     def starts(self, incumbent: Incumbent) -> list[Plan]:
-        """Where the search may start; it does at the best of them."""
+        """Return plans of which the best is the start of the search."""
 
     @abstractmethod
     def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
-        """Let the chains search from ``start`` until nothing better is found."""
+        """Run the chains from ``start`` until they no longer find anything better."""
 
     @abstractmethod
     def heat(self, incumbent: Incumbent) -> float:
-        """The temperature of single proposals, in units of the objective."""
+        """Return the temperature, in units of the objective, where proposals are evaluated one by one."""
 
     @abstractmethod
     def patience(self, incumbent: Incumbent) -> float:
-        """Single proposals in a row without a better plan after which the search ends."""
+        """Return after how many proposals in a row without a better plan to stop."""
 
     def _search(self, incumbent: Incumbent) -> Status:
         problem = incumbent.problem
@@ -222,11 +234,11 @@ class LocalPlacer(Placer[O]):
         source.values(problem).propose(chain, 0)
 
     def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:  # noqa: ARG002
-        """What each chain draws its moves by."""
+        """Return the description of each chain; ``share`` [K] is the relative frequency of each kind of move."""
         return [Source(share, takes_order)]
 
     def _step_by_step(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> None:
-        """One chain, whose every proposal is evaluated."""
+        """Run one chain, and evaluate each of its proposals."""
         chain = chain_for(incumbent.problem, share, incumbent.limits.seed)
         idle = 0
         rng = np.random.default_rng(incumbent.limits.seed)
@@ -249,7 +261,11 @@ class LocalPlacer(Placer[O]):
 
 
 def placed_and_ranked(incumbent: Incumbent, plan: Plan) -> tuple[IntArray, FloatArray]:
-    """[U] the placement and the ranks of a plan; without an order, by the times when units start, where known."""
+    """Return the placement [U] and the ranks [U] of a plan.
+
+    A plan without an order is ranked by the simulated start of its units if the search takes orders and costs are
+    known, else by topological order.
+    """
     order = incumbent.problem.units.graph.position if plan.priority is None else plan.priority
     if plan.priority is None and incumbent.takes_order and incumbent.problem.costs is not None:
         order = simulate(incumbent.costs, plan.placement).priority

@@ -1,7 +1,10 @@
-"""Beam search: many list schedules grow side by side, op by op, and those go on that have kept devices busy.
+"""Beam search: extends many list schedules op by op, and keeps those that leave devices idle the least.
 
-Legend: N ops, E edges, D devices, L turns, in each of which every state places an op, B states, S = 2 B places for
-states, O open ops of a state: those that read what it has placed, or nothing; the first of these are ready.
+A state is a partial schedule. Its open ops read the result of an op that it has placed, or have no inputs; the ready
+ones, whose inputs are all placed, come first.
+
+Legend: N ops, E edges, D devices, B states in the beam, S = 2 B slots for states, O open ops of a state, L turns, in
+each of which every state places one op.
 """
 
 from __future__ import annotations
@@ -32,33 +35,37 @@ from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 
-NARROW, SHARE, WIDEST = 16, 0.8, 1024
-"""States of the first beam, of the second one as many as would take such a share of the time that is left, and at most
-so many."""
+NARROW = 16
+"""Number of states of the first beam."""
+SHARE = 0.8
+"""Share of the remaining time that the second, wider beam is sized to take."""
+WIDEST = 1024
+"""Largest number of states of a beam."""
 MOST_PLACED = 1 << 25
-"""Ops times states up to which the choices of all states are kept."""
+"""Largest product of ops and states: wider beams would keep too many choices in memory."""
 URGENCY = 0.003
-"""What a second of the way to the end of an op that is placed counts for, and one that a ready op has to wait, in
-seconds of all devices."""
+"""Weight of remaining path length and of ready-op delay against device time, all in seconds."""
 MOST_OPEN = 256
-"""Open ops of a state; one that would have more goes no further."""
+"""Largest number of open ops of a state; drop a state that would have more."""
 HORIZON = 64
-"""How many turns before its place by level an op without inputs is open."""
+"""Turns by which an op without inputs opens before its place in the order of levels."""
 MOST_CHILDREN = 2
-"""States that come from one state: more of them leave no room for others."""
-TWINS, ROUNDING = 12, 1e-9
-"""Chosen states that one with the same ops is compared with. Values that differ by less than such a share of the whole
-time are equal: the states differ by an exchange of devices or by the order of choices alone."""
+"""Largest number of successors of one state, so that the beam stays diverse."""
+TWINS = 12
+"""Number of states, the last chosen ones, that a new state is compared with to find duplicates."""
+ROUNDING = 1e-9
+"""Share of the total work below which values count as equal: states with the same ops placed and equal values differ
+only by an exchange of devices or in the order of choices, and are duplicates."""
 SLICE = 1_000_000
-"""Ops that all states place between two looks at whether the search has to end."""
+"""Number of placed ops, over all states, between two checks whether the search has to end."""
 
 
 PART = 0.3
-"""Share of the time of a search for the beams, before windows."""
+"""Share of the search's time and evaluations for the beams; the rest is for windows."""
 
 
 class BeamPlacer(Placer[NoOptions]):
-    """Beam search, and ``windows`` from the best plan; for large graphs, whose list schedules leave devices idle."""
+    """Beam search, then ``windows`` from the best plan; for large graphs whose list schedules leave devices idle."""
 
     name = "beam"
     objectives = ("latency",)
@@ -82,13 +89,20 @@ class BeamPlacer(Placer[NoOptions]):
 
 
 def beam_plans(costs: ScheduleProblem, seconds: float, most: float, check: Callable[[], object]) -> Iterator[Plan]:
-    """Plans by beam search (Lowerre 1976) over ETF's choices (Hwang et al. 1989): all pairs of op and device that start
-    first. A second plan is of a wider beam, as ``seconds`` allow; ``most`` is how many states there may be.
+    """Yield the plan of a narrow beam, then that of a wider one if the time allows.
 
-    States with equally many ops are compared by the load bound of what they lead to: the time up to which devices are
-    busy or have waited, at the prices that the bound of all gives them, and the least that is left to do. URGENCY
-    counts beside it. An op that takes no time and reads nothing is where its first reader is. ``check`` is called in
-    between. Raises GaveUp where too many ops are open at once.
+    This is beam search (Lowerre 1976) over ETF's choices (Hwang et al. 1989): the pairs of a ready op and a device with
+    the earliest start. States with the same number of placed ops are compared by a bound on their load: the time until
+    which each device is busy or has waited, plus the least work that is left, priced per device as in the bound of the
+    whole problem. URGENCY adds the remaining path length. An op that takes no time and has no inputs goes with its
+    first reader.
+
+    Args:
+        seconds: Time for both beams; it sets the width of the second one.
+        most: Largest number of states.
+        check: Called between slices of the search; may raise to end it.
+
+    Raises GaveUp where too many ops are open at once.
     """
     began_s = time.monotonic()
     growth = Growth.of(costs)
@@ -101,22 +115,24 @@ def beam_plans(costs: ScheduleProblem, seconds: float, most: float, check: Calla
 
 
 class Growth(NamedTuple):
-    """What states grow by; ops that are where their first readers are have no turn, and what they send comes from there
-    at the beginning."""
+    """Constants of a beam search on one problem.
+
+    Ops that go with their first reader get no turn; their results are sent from its device at time 0.
+    """
 
     lists: Lists
-    is_late: BoolArray  # [E] whether the result is sent when u has ended, not at the beginning
-    worth: FloatArray  # [N] what a state that has placed the op is better by
-    price: FloatArray  # [D]
+    is_late: BoolArray  # [E] whether the result is sent when its op ends, not at time 0
+    worth: FloatArray  # [N] seconds by which placing the op lowers the value of a state
+    price: FloatArray  # [D] weight of a second of each device in the load bound
     rounding_s: float
-    mark: NDArray[np.uint64]  # [N] sets of ops are told apart by those of their ops
-    source: IntArray  # ops without inputs that have turns, by level
-    due: IntArray  # their places by level among the ops that have turns
-    home: IntArray  # [N] the reader that an op without a turn is with, else the op
+    mark: NDArray[np.uint64]  # [N] random marks, whose exclusive or identifies a set of ops
+    source: IntArray  # ops without inputs that have turns, in the order of levels
+    due: IntArray  # turns of these, if ops were placed in the order of levels
+    home: IntArray  # [N] the first reader of an op without a turn, else the op itself
 
     @staticmethod
     def of(costs: ScheduleProblem) -> Growth:
-        """That of a problem."""
+        """Return the constants for a problem."""
         tables, base = tables_of(costs), lists_of(costs)
         num = costs.num_ops
         level_s = levels_of(tables).static_s
@@ -147,40 +163,40 @@ class Growth(NamedTuple):
 
 
 class Count(IntEnum):
-    """What a beam counts."""
+    """Index of each counter in ``Beam.number``."""
 
     STATES = 0
-    SOURCES = 1  # that are open or placed
+    SOURCES = 1  # ops without inputs that are open or placed
     CANDIDATES = 2
     CHOSEN = 3
-    SPARE = 4  # places without a state
+    SPARE = 4  # slots without a state
 
 
 class Beam(NamedTuple):
-    """The states, and room for those that follow."""
+    """Arrays that hold the states of a beam, their successors, and the choices that led to them."""
 
-    state: IntArray  # [B] where the states are
-    next_state: IntArray  # [B]
-    spare: IntArray  # [S] places without a state
-    number: IntArray  # by Count
-    num_children: IntArray  # [B]
-    candidates: Records  # [B * O * D] ENTRY, a heap
+    state: IntArray  # [B] slots of the states
+    next_state: IntArray  # [B] slots of the states of the next turn
+    spare: IntArray  # [S] slots without a state
+    number: IntArray  # counters, by Count
+    num_children: IntArray  # [B] chosen successors of each state
+    candidates: Records  # [B * O * D] ENTRY, a heap of possible choices
     chosen: Records  # [B] ENTRY
-    chosen_mark: NDArray[np.uint64]  # [B]
-    free_s: FloatArray  # [S, D]
-    worth: FloatArray  # [S] of what is placed
-    mark: NDArray[np.uint64]  # [S]
+    chosen_mark: NDArray[np.uint64]  # [B] marks of the ops placed after each choice
+    free_s: FloatArray  # [S, D] when devices become free
+    worth: FloatArray  # [S] worth of the placed ops
+    mark: NDArray[np.uint64]  # [S] mark of the placed ops
     num_ready: IntArray  # [S]
     num_open: IntArray  # [S]
-    op: IntArray  # [S, O]
-    waiting: IntArray  # [S, O] inputs that are not placed yet
-    arrival_s: FloatArray  # [S, O, D] of those that are
-    choice: NDArray[np.int32]  # [L, B] N times the device and the op
-    parent: NDArray[np.int16]  # [L, B] which of the states before it a state comes from
+    op: IntArray  # [S, O] open ops, ready ones first
+    waiting: IntArray  # [S, O] number of inputs that are not placed yet
+    arrival_s: FloatArray  # [S, O, D] when the placed inputs have reached each device
+    choice: NDArray[np.int32]  # [L, B] device * N + op
+    parent: NDArray[np.int16]  # [L, B] index of the previous turn's state that a state continues
 
     @staticmethod
     def of(growth: Growth, width: int) -> Beam:
-        """One state in which nothing is placed."""
+        """Return a beam for ``width`` states that holds one, in which nothing is placed."""
         size = 2 * width
         turns = int((growth.home == np.arange(len(growth.home))).sum()), width
         return Beam(
@@ -206,7 +222,7 @@ class Beam(NamedTuple):
 
 
 def grown(growth: Growth, width: int, check: Callable[[], object]) -> Plan:
-    """The plan that a beam of so many states ends with; see ``beam_plans``."""
+    """Return the plan of a beam of ``width`` states; see ``beam_plans``."""
     beam = Beam.of(growth, width)
     step = max(SLICE // width, 1)
     for begin in range(0, len(beam.choice), step):
@@ -226,7 +242,7 @@ def grown(growth: Growth, width: int, check: Callable[[], object]) -> Plan:
 
 @bare
 def grow(g: Growth, b: Beam, begin: int, end: int) -> None:
-    """Have every state place an op in each turn from ``begin`` to ``end``; no state is left where none can go on."""
+    """Place an op in every state in each turn from ``begin`` to ``end``; no states are left if none can go on."""
     for turn in range(begin, end):
         _open_sources(g, b, turn)
         _offer(g, b)
@@ -236,7 +252,7 @@ def grow(g: Growth, b: Beam, begin: int, end: int) -> None:
 
 @inner
 def _open_sources(g: Growth, b: Beam, turn: int) -> None:
-    """Have all states open the ops without inputs whose turns come soon."""
+    """Open, in all states, the ops without inputs that are due within HORIZON turns."""
     most: int = ZERO
     for k in range(b.number[Count.STATES]):
         most = max(most, b.num_open[b.state[k]])
@@ -254,7 +270,7 @@ def _open_sources(g: Growth, b: Beam, turn: int) -> None:
 
 @inner
 def _open(g: Growth, b: Beam, s: int, v: int) -> None:
-    """Put v behind the open ops of a state."""
+    """Append op v to the open ops of the state in slot s."""
     i = b.num_open[s]
     b.num_open[s] += 1
     b.op[s, i], b.waiting[s, i] = v, g.lists.num_inputs[v]
@@ -263,7 +279,7 @@ def _open(g: Growth, b: Beam, s: int, v: int) -> None:
 
 @inner
 def _exchange(b: Beam, s: int, i: int, j: int) -> None:
-    """Exchange two open ops of a state."""
+    """Exchange the open ops at i and j of the state in slot s."""
     b.op[s, i], b.op[s, j] = b.op[s, j], b.op[s, i]
     b.waiting[s, i], b.waiting[s, j] = b.waiting[s, j], b.waiting[s, i]
     for d in range(b.free_s.shape[1]):
@@ -272,7 +288,7 @@ def _exchange(b: Beam, s: int, i: int, j: int) -> None:
 
 @inlined
 def _offer(g: Growth, b: Beam) -> None:
-    """Make the heap of all that states can do next, by the value of what that leads to."""
+    """Fill the heap with all choices of all states, ordered by the value of the state that each leads to."""
     size = ZERO
     for k in range(b.number[Count.STATES]):
         s = b.state[k]
@@ -298,7 +314,7 @@ def _offer(g: Growth, b: Beam) -> None:
 
 @inlined
 def _choose(g: Growth, b: Beam) -> None:
-    """Take the best candidates off the heap, as many as there may be states, and none twice."""
+    """Take the best candidates off the heap, up to the width of the beam, and skip duplicates."""
     size = b.number[Count.CANDIDATES]
     num = 0
     b.num_children[:] = 0
@@ -325,7 +341,7 @@ def _choose(g: Growth, b: Beam) -> None:
 
 @inlined
 def _follow(g: Growth, b: Beam, turn: int) -> None:
-    """Have the chosen states take the place of those that they come from, or of none."""
+    """Replace the states by the chosen ones, each in the slot of the state that it continues or in a spare slot."""
     num, num_spare = b.number[Count.CHOSEN], b.number[Count.SPARE]
     for k in range(b.number[Count.STATES]):
         if b.num_children[k] == 0:
@@ -352,7 +368,7 @@ def _follow(g: Growth, b: Beam, turn: int) -> None:
 
 @inner
 def _copy(b: Beam, s: int, to: int) -> None:
-    """Put a copy of a state where none is."""
+    """Copy the state in slot s to the spare slot ``to``."""
     b.worth[to], b.num_ready[to], b.num_open[to] = b.worth[s], b.num_ready[s], b.num_open[s]
     for d in range(b.free_s.shape[1]):
         b.free_s[to, d] = b.free_s[s, d]
@@ -364,7 +380,7 @@ def _copy(b: Beam, s: int, to: int) -> None:
 
 @inlined
 def _place(g: Growth, b: Beam, s: int, i: int, d: int) -> None:
-    """Put the ready op i of a state on device d, and see what its readers wait for then."""
+    """Place the ready op at i of the state in slot s on device d, and update when its readers can start."""
     u = b.op[s, i]
     end_s = max(b.free_s[s, d], b.arrival_s[s, i, d]) + g.lists.time_s[u, d]
     b.free_s[s, d] = end_s

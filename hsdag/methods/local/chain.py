@@ -1,7 +1,7 @@
-"""Chain: a plan that changes by small random moves, one at a time, and the best that it has been.
+"""Chain of local search: a plan that changes by small random moves, one at a time, and the best plan so far.
 
-Metropolis' rule at a temperature that falls geometrically decides what is kept; at temperature 0, what is not worse is.
-Every move leaves units on devices that support them. Some draws change nothing.
+Metropolis' rule decides which proposals are kept, at a temperature that falls geometrically; at temperature 0 those are
+kept that are not worse. Moves never put a unit on a device that does not support it. A draw may change nothing.
 
 Legend: U placement units, D devices, K kinds of moves.
 """
@@ -22,32 +22,35 @@ from hsdag.runtime.simulator.machine import Records
 STATE = np.dtype(
     [
         ("random", "u8"),
-        ("value", "f8"),  # of the plan; with a penalty where it does not fit into memory
-        ("best", "f8"),  # of the best plan that fits
+        ("value", "f8"),  # value of the plan, with a penalty where it does not fit into memory
+        ("best", "f8"),  # value of the best plan that fits
         ("temperature", "f8"),
-        ("cooling", "f8"),  # what every proposal multiplies the temperature with
-        ("excess", "f8"),  # share of memory by which the plan proposed last exceeds what there is
-        ("num_changed", "i8"),  # units of the present proposal
+        ("cooling", "f8"),  # factor of the temperature at each proposal
+        ("excess", "f8"),  # excess of the last proposed plan's memory, as a share of the device's, over all devices
+        ("num_changed", "i8"),  # units that the current proposal changes
         ("num_proposals", "i8"),
-        ("gained_at", "i8"),  # the proposal that found the best
+        ("gained_at", "i8"),  # number of the proposal that found the best plan
     ],
     align=True,
 )
 
 
 class Chain(NamedTuple):
-    """A plan, the room for one proposal, and what proposals are drawn from; ranks are any numbers, smallest first."""
+    """Arrays of a chain: the current and best plan, the current proposal, and the choices that moves are drawn from.
+
+    Ranks are any numbers; units with smaller ones run first.
+    """
 
     device: IntArray  # [U]
     rank: FloatArray  # [U]
     best_device: IntArray  # [U]
     best_rank: FloatArray  # [U]
-    changed: IntArray  # [U] units of the present proposal, each once
-    old_device: IntArray  # [U] where they were
-    old_rank: FloatArray  # [U]
+    changed: IntArray  # [U] units that the current proposal changes, each once
+    old_device: IntArray  # [U] devices of these before
+    old_rank: FloatArray  # [U] ranks of these before
     is_changed: BoolArray  # [U]
     able: IntArray  # [U, D] devices, those first that support the unit
-    num_able: IntArray  # [U]
+    num_able: IntArray  # [U] number of devices that support the unit
     supported: BoolArray  # [U, D]
     movable: IntArray  # units that more than one device supports
     near_first: IntArray  # [U + 1] the neighbours of u are near[near_first[u]:near_first[u + 1]]
@@ -58,9 +61,11 @@ class Chain(NamedTuple):
 
 
 def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool = False) -> Chain:
-    """A chain over the units of a problem, without a plan; ``share`` [K] is how often each kind of move is drawn.
+    """Return a chain over the units of a problem, still without a plan.
 
-    With ``has_pins`` its devices are pins, and one more, D, says that a unit has none.
+    Args:
+        share: Relative frequency of each kind of move [K].
+        has_pins: Whether the chain's devices are pins of a list schedule; device D then stands for no pin.
     """
     graph, supported = problem.units.graph, problem.supported
     if has_pins:
@@ -69,7 +74,14 @@ def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool 
 
 
 def chain_of(supported: BoolArray, edges: IntArray, order: IntArray, share: FloatArray, seed: int) -> Chain:
-    """The same from the devices [U, D] that support units, edges [2, E] and a topological order [U]."""
+    """Return a chain over units, still without a plan.
+
+    Args:
+        supported: Whether a device supports a unit [U, D].
+        edges: Sources and targets of the edges [2, E].
+        order: A topological order [U].
+        share: Relative frequency of each kind of move [K].
+    """
     num = len(supported)
     near = Csr.build(num, edges.ravel(), edges[::-1].ravel())
     state = np.zeros(1, STATE)
@@ -97,13 +109,13 @@ def chain_of(supported: BoolArray, edges: IntArray, order: IntArray, share: Floa
 
 
 def places_of(rank: FloatArray) -> IntArray:
-    """[U] the place of each unit by ``rank`` [U], ties by index."""
+    """Return the position [U] of each unit when sorted by ``rank`` [U], ties by index."""
     return inverse_of(np.argsort(rank, kind="stable"))
 
 
 @inlined
 def uniform(c: Chain) -> float:
-    """A number in [0, 1) by SplitMix64 (Steele, Lea and Flood 2014), whose state is the chain's own."""
+    """Draw a number in [0, 1) by SplitMix64 (Steele, Lea and Flood 2014) from the chain's random state."""
     c.state[0].random += np.uint64(0x9E3779B97F4A7C15)
     z = c.state[0].random
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -115,13 +127,13 @@ def uniform(c: Chain) -> float:
 
 @inlined
 def below(c: Chain, count: int) -> int:
-    """A whole number in [0, count)."""
+    """Draw an integer in [0, count)."""
     return int(uniform(c) * count)
 
 
 @inner
 def change(c: Chain, u: int, device: int, rank: float) -> None:
-    """In this proposal unit u is on ``device``, if that supports it, at ``rank``."""
+    """Propose unit u on ``device`` at ``rank``; change nothing if the device does not support the unit."""
     if not c.supported[u, device] or (c.device[u] == device and c.rank[u] == rank):
         return
     if not c.is_changed[u]:
@@ -137,7 +149,7 @@ def change(c: Chain, u: int, device: int, rank: float) -> None:
 
 @inner
 def end_proposal(c: Chain) -> None:
-    """The proposal is over, and the next one begins with nothing."""
+    """End the current proposal, so that the next one begins without changes."""
     for k in range(c.state[0].num_changed):
         c.is_changed[c.changed[k]] = False
     c.state[0].num_changed = 0
@@ -145,7 +157,7 @@ def end_proposal(c: Chain) -> None:
 
 @inner
 def restore(c: Chain) -> None:
-    """Put back what the proposal has changed."""
+    """Undo the changes of the current proposal."""
     for k in range(c.state[0].num_changed):
         u = c.changed[k]
         c.device[u] = c.old_device[k]
@@ -153,30 +165,31 @@ def restore(c: Chain) -> None:
 
 
 LONGEST_STRETCH = 0.5
-"""Share of all units that one move may put on one device."""
+"""Largest share of all units that one move puts on one device."""
 FARTHEST = 0.05
-"""Share of all ranks that a unit may go up or down."""
+"""Largest change of a rank in one move, as a share of the number of units."""
 
 
 class Move(IntEnum):
-    """The kinds of moves."""
+    """Kinds of moves."""
 
     UNIT = 0  # a unit goes to another device
     JOIN = 1  # a unit goes to the device of a neighbour
-    SWAP = 2  # two units change devices
+    SWAP = 2  # two units exchange devices
     CLUSTER = 3  # a unit and about half of its neighbours go to one device
-    STRETCH = 4  # a stretch of the topological order goes to one device, short stretches as often as long ones
+    STRETCH = 4  # a stretch of the topological order goes to one device; the logarithm of its length is uniform
     SHIFT = 5  # a unit goes up or down in the order
     BESIDE = 6  # a unit goes next to another one in the order
-    TURN = 7  # two units change their places in the order
-    FLIPS = 8  # each unit goes to another device with probability one by their number; at least one does
+    TURN = 7  # two units exchange their places in the order
+    FLIPS = 8  # each of n movable units goes to another device with probability 1 / n; at least one does
 
 
 OF_ORDER = (Move.SHIFT, Move.BESIDE, Move.TURN)
+"""Moves that change the order alone."""
 
 
 def shares_of(problem: Problem, often: Mapping[Move, float], *, takes_order: bool) -> FloatArray:
-    """[K] how often each kind of move is drawn, none where it can change nothing in this problem."""
+    """Return the relative frequency [K] of each kind of move, 0 for those that can change nothing in this problem."""
     can_move, can_reorder = bool((problem.supported.sum(axis=1) > 1).any()), takes_order and problem.num_units > 1
     share = np.zeros(len(Move))
     for move, weight in often.items():
@@ -186,7 +199,7 @@ def shares_of(problem: Problem, often: Mapping[Move, float], *, takes_order: boo
 
 @inner
 def draw_move(c: Chain) -> None:
-    """Change the plan by a move of a kind drawn by the chain's shares."""
+    """Propose a move whose kind is drawn by the chain's shares."""
     at = uniform(c)
     kind = 0
     while at >= c.share[kind]:
@@ -217,7 +230,7 @@ def draw_move(c: Chain) -> None:
 
 @inlined
 def _other_device(c: Chain, u: int) -> int:
-    """Another device that supports u, uniformly."""
+    """Draw another device that supports u, uniformly."""
     device = c.able[u, below(c, c.num_able[u] - 1)]
     return c.able[u, c.num_able[u] - 1] if device == c.device[u] else device  # type: ignore[no-any-return]
 
@@ -233,7 +246,7 @@ def _move_cluster(c: Chain, u: int) -> None:
 
 @inlined
 def _move_stretch(c: Chain) -> None:
-    """All of a stretch goes to one device."""
+    """Put a random stretch of the topological order on one device."""
     device = below(c, c.able.shape[1])
     length = 1 + int(np.exp(uniform(c) * np.log(max(1.0, LONGEST_STRETCH * len(c.order)))))
     first = below(c, len(c.order) + length - 1) - length + 1
@@ -243,7 +256,10 @@ def _move_stretch(c: Chain) -> None:
 
 @inlined
 def _flip(c: Chain) -> None:
-    """Units are skipped by a geometric number at a time."""
+    """Put each movable unit on another device with probability one over their number, at least one of them.
+
+    The gaps between chosen units are drawn from a geometric distribution.
+    """
     num = len(c.movable)
     stays = np.log(1.0 - 1.0 / num) if num > 1 else -np.inf
     while c.state[0].num_changed == 0:
@@ -256,7 +272,7 @@ def _flip(c: Chain) -> None:
 
 @inlined
 def _reorder(c: Chain, kind: int) -> None:
-    """Ranks are those of all units, movable or not."""
+    """Change ranks by a move of this kind; units that only one device supports take part too."""
     num = len(c.rank)
     u, w = below(c, num), below(c, num)
     if kind == Move.SHIFT:
@@ -270,21 +286,21 @@ def _reorder(c: Chain, kind: int) -> None:
 
 
 ROUNDING = 1e-12
-"""Share by which a value may exceed what can be accepted before its computation is cut off."""
+"""Share by which a value must exceed the largest acceptable one for its computation to be cut off."""
 
 
 class Values(Protocol):
-    """What the values of a chain come from; each has a loop of its own, compiled around its values."""
+    """Evaluation of a chain's proposals, in a compiled loop of its own."""
 
     def propose(self, c: Chain, num: int) -> None:
-        """Make ``num`` proposals; if that is 0, find the value of the chain's plan, which may be a new one."""
+        """Make ``num`` proposals; with 0, evaluate the chain's current plan, which the caller may have set."""
 
 
 @inlined
 def draw(c: Chain, num: int) -> float:
-    """Draw one of ``num`` proposals, which may change nothing; the largest value at which it would be kept.
+    """Draw one of ``num`` proposals and return the largest value at which it is to be kept.
 
-    Where ``num`` is 0, that is the plan as it is, whatever its value.
+    The proposal may change nothing. If ``num`` is 0, propose the whole current plan, to be kept at any value.
     """
     if num == 0:
         c.state[0].num_changed = len(c.device)
@@ -302,7 +318,7 @@ def draw(c: Chain, num: int) -> float:
 
 @inlined
 def is_kept(c: Chain, value: float, limit: float) -> bool:
-    """Keep a proposal up to ``limit``, and else put back the chain's plan."""
+    """Keep the proposal if its value is at most ``limit``, else undo it; return whether it was kept."""
     if value > limit:
         restore(c)
         return False

@@ -1,4 +1,4 @@
-"""SaPlacer and EaPlacer: simulated annealing, and the (1+1) evolutionary algorithm."""
+"""Methods ``sa`` and ``ea``: simulated annealing, and the (1+1) evolutionary algorithm."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ from hsdag.runtime.problem.tables import levels_of, tables_of
 
 @dataclass(frozen=True)
 class SaOptions:
-    """Raises OptionError for a value out of range."""
+    """Hyper-parameters of ``sa``. Raises OptionError for a value out of range."""
 
     num_chains: int = 8
-    """Chains that search side by side, each at its own temperature."""
+    """Number of parallel chains, each at its own temperature."""
     hottest: float = 0.005
-    """The temperature at which the hottest chain begins a round, as a share of the best value,"""
+    """Temperature of the hottest chain at the start of a round, as a share of the best value."""
     coldest: float = 0.0005
-    """and that of the coldest one; the others are spread evenly between these two, by ratio."""
+    """Temperature of the coldest chain at the start of a round, as a share of the best value; those of the others are
+    spaced geometrically between the two."""
     cooling: float = 0.05
-    """A round ends at this share of the temperature it began with."""
+    """Temperature at the end of a round, as a share of that at its start."""
     first_round: int = 1000
-    """Proposals of a chain in the first round; the next ones are longer,"""
+    """Number of proposals of each chain in the first round."""
     growth: float = 2.0
-    """by this factor each."""
+    """Factor by which each round is longer than the one before."""
     most_idle_rounds: int = 3
-    """Rounds in a row without a better plan after which the search ends,"""
+    """Stop after this many rounds in a row without a better plan."""
     patience_per_unit: int = 500
-    """not counting those of fewer proposals for each unit. Where every proposal is evaluated by itself, the search ends
-    after so many in a row without a better plan."""
+    """Least number of proposals per unit in a round that counts for ``most_idle_rounds``. If each proposal is evaluated
+    by itself, stop after this many per unit in a row without a better plan."""
     lists: float = 0.75
-    """Share of the chains that search over list schedules, where plans have orders."""
+    """Share of the chains that search over list schedules, if plans have orders."""
     kept: float = 0.5
-    """Share of the chains, the hottest, that go on from their own plans in the next round, the others from the best."""
+    """Share of the chains, the hottest, that continue from their own plans in the next round; the others continue from
+    the best plan."""
     restarted: int = 1
-    """Chains over list schedules, the hottest, that begin every round anew."""
+    """Number of chains over list schedules, the hottest, that restart from HEFT's priorities in every round."""
 
     def __post_init__(self) -> None:
         counts = (self.num_chains, self.first_round, self.most_idle_rounds, self.growth)
@@ -62,17 +64,18 @@ MOVES_OF_LISTS = {
     Move.UNIT: 3, Move.JOIN: 1, Move.SWAP: 0.5, Move.CLUSTER: 0.3, Move.STRETCH: 0.3,
     Move.SHIFT: 2, Move.BESIDE: 2, Move.TURN: 1,
 }  # fmt: skip
-"""How often the moves come where a chain's devices are pins."""
+"""Relative frequency of each move in a chain over list schedules."""
 
 
 class SaPlacer(LocalPlacer[SaOptions]):
-    """Simulated annealing (Kirkpatrick et al. 1983) in rounds that grow, by chains at different temperatures.
+    """Simulated annealing (Kirkpatrick et al. 1983) in rounds of growing length, by chains at different temperatures.
 
-    Where plans have orders, some chains search over list schedules: from HEFT's priorities, without pins. The others
-    search over placements and orders, from the best plan known. After a round the hottest chains of each kind go on
-    from where they are, but for the first one, which begins anew, and the others from the best. The last round before a
-    limit of seconds lasts until then. The same seed and number of proposals give the same search on any number of
-    threads; where plans are measured one by one, one chain cools with the budget.
+    If plans have orders, some chains search over list schedules, starting from HEFT's priorities without pins. The
+    others search over placements and orders, starting from the best known plan. After a round the hottest chains of
+    each kind continue from their own plans, except that the very hottest over list schedules restart; the other chains
+    continue from the best plan. The last round is stretched to the limit of seconds. The same seed and number of
+    proposals give the same result on any number of threads. If plans are measured one by one, a single chain cools
+    down over the budget.
     """
 
     name = "sa"
@@ -142,23 +145,23 @@ class SaPlacer(LocalPlacer[SaOptions]):
 
 
 def _ladder(options: SaOptions, count: int) -> FloatArray:
-    """[count] the temperatures of chains at the beginning of a round, as shares of the best value, hottest first."""
+    """Return the temperatures [count] of chains at the start of a round, as shares of the best value, hottest first."""
     ratio = options.coldest / options.hottest
     return np.asarray(options.hottest * ratio ** (np.arange(count) / max(count - 1, 1)), dtype=np.float64)
 
 
 LOOK_EVERY = 1000
-"""Proposals between two looks at whether the search has come to its end."""
+"""Number of proposals of ``ea`` between two checks whether to stop."""
 
 
 @dataclass(frozen=True)
 class EaOptions:
-    """Raises OptionError for a value out of range."""
+    """Hyper-parameters of ``ea``. Raises OptionError for a value out of range."""
 
     patience: int = 2000
-    """The search ends after this many neighbours in a row without a gain,"""
+    """Stop after this many neighbours in a row without a gain, plus ``patience_per_unit`` for each movable unit."""
     patience_per_unit: int = 50
-    """and this many more for each unit that can move."""
+    """Number of further neighbours without a gain for each unit that more than one device supports."""
 
     def __post_init__(self) -> None:
         if self.patience < 1 or self.patience_per_unit < 0:
@@ -166,10 +169,10 @@ class EaOptions:
 
 
 class EaPlacer(LocalPlacer[EaOptions]):
-    """DiviML's biased (1+1) EA (section V-A), for whatever objective the evaluator has.
+    """DiviML's biased (1+1) EA (section V-A), for any objective.
 
-    A neighbour moves each unit with probability one by their number, and replaces the placement when it is not
-    worse. The order is the executor's. The same seed and evaluations give the same search.
+    A neighbour moves each of n movable units with probability 1 / n, and replaces the placement if it is not worse.
+    Plans have no order. The same seed and number of evaluations give the same result.
     """
 
     name = "ea"

@@ -1,4 +1,4 @@
-"""Values of a chain's proposals, compiled: the simulator, list schedules, and costs under HETERO.
+"""Compiled evaluation of a chain's proposals, by the simulator, by list schedules or by HETERO's costs.
 
 Legend: U placement units, E edges between them, D devices, N ops.
 """
@@ -24,11 +24,11 @@ from hsdag.runtime.simulator.values import period_of_loaded
 from hsdag.scoring.memory import MEMORY_TOLERANCE, one_inference
 
 PRICE_OF_MEMORY = 10.0
-"""Of an excess as large as the memory, in shares of the value."""
+"""Penalty for memory exceeded by as much as there is, as a share of the plan's value."""
 
 
 class Lists(NamedTuple):
-    """Costs of units, and room for one list schedule; units on devices, and what they wait for at the beginning."""
+    """Costs of units, and arrays for one list schedule of them."""
 
     time_s: FloatArray  # [U, D] infinite where a device lacks the unit
     num_inputs: IntArray  # [U]
@@ -37,19 +37,19 @@ class Lists(NamedTuple):
     size_bytes: FloatArray  # [E]
     latency_s: FloatArray  # [D, D], 0 on the diagonal
     s_per_byte: FloatArray  # [D, D], 0 on the diagonal
-    sent_s: FloatArray  # [U, D] when what comes from elsewhere is on a device
-    begun_s: FloatArray  # [D] when a device is there
-    arrival_s: FloatArray  # [U, D] when all that u reads is on a device
-    free_s: FloatArray  # [D]
-    waiting: IntArray  # [U] inputs that are not scheduled yet
-    ready: Records  # [U] ENTRY, a heap by rank
-    device: IntArray  # [U] the placement
-    rank: FloatArray  # [U] the order
-    end_s: FloatArray  # [U] when units end, with the overhead that follows
+    sent_s: FloatArray  # [U, D] when the inputs from units outside the schedule have reached each device
+    begun_s: FloatArray  # [D] when devices can start
+    arrival_s: FloatArray  # [U, D] when the inputs scheduled so far have reached each device
+    free_s: FloatArray  # [D] when devices become free
+    waiting: IntArray  # [U] number of inputs that are not scheduled yet
+    ready: Records  # [U] ENTRY, a heap of ready units by rank
+    device: IntArray  # [U] result: the placement
+    rank: FloatArray  # [U] result: the order, from 0
+    end_s: FloatArray  # [U] result: when units end, including the overhead that follows
 
 
 def lists_of(costs: ScheduleProblem) -> Lists:
-    """List schedules on ``costs`` of units."""
+    """Return ``Lists`` for the units of a problem."""
     by_src = np.argsort(costs.edge_src, kind="stable")
     off = ~np.eye(costs.num_devices, dtype=np.bool_)
     return lists_for(
@@ -70,9 +70,12 @@ def lists_for(
     sent_s: FloatArray | None = None,
     begun_s: FloatArray | None = None,
 ) -> Lists:
-    """The tables of ``Lists`` with room for a schedule; ``edges`` [2, E] are sorted by the unit that they leave.
+    """Return ``Lists`` from their tables.
 
-    Without ``sent_s`` and ``begun_s`` nothing is waited for.
+    Args:
+        edges: Sources and targets of the edges [2, E], sorted by source.
+        sent_s: As in ``Lists``; by default 0.
+        begun_s: As in ``Lists``; by default 0.
     """
     num, d = time_s.shape
     return Lists(
@@ -96,15 +99,18 @@ def lists_for(
 
 
 def no_lists(num_devices: int) -> Lists:
-    """Lists of no units."""
+    """Return ``Lists`` without units."""
     links = np.zeros((num_devices, num_devices))
     return lists_for(np.zeros((0, num_devices)), np.zeros((2, 0), dtype=np.int64), np.zeros(0), links, links)
 
 
 @bare
 def schedule(g: Lists, pin: IntArray, rank: FloatArray) -> None:
-    """Fill ``device``, ``rank`` and ``end_s``: ready units by ``rank`` [U], each on its pin [U] or, where that is D,
-    where it ends first without being put into a gap. Ties go by device index."""
+    """Schedule ready units in the order of ``rank`` [U], and fill ``g.device``, ``g.rank`` and ``g.end_s``.
+
+    A unit goes to the device of its pin [U] or, where that is D, to the device on which it ends first; it is never put
+    into an idle gap. Ties go to the lower device index.
+    """
     num, num_devices = g.time_s.shape
     size = ZERO
     for d in range(num_devices):
@@ -139,7 +145,7 @@ def schedule(g: Lists, pin: IntArray, rank: FloatArray) -> None:
 
 @inlined
 def _earliest(g: Lists, u: int, pin: int) -> tuple[int, float]:
-    """Where u ends first, or its pin, and when."""
+    """Return the device on which u ends first, or that of its pin, and when it ends there."""
     home, end_s = pin, np.inf
     for d in range(len(g.free_s)):
         if pin in (len(g.free_s), d):
@@ -150,29 +156,29 @@ def _earliest(g: Lists, u: int, pin: int) -> tuple[int, float]:
 
 
 class Scheduled(NamedTuple):
-    """A simulated machine, and what a chain's units are on it.
+    """Evaluation of a chain's plans on a simulated machine.
 
-    Tuples have one item or none, of whose use nothing is compiled then.
+    Tuples have one item, or none if it is not needed; then the code that would use it is not compiled.
     """
 
     machine: Machine
-    first: IntArray  # [U + 1] the ops of unit u are member[first[u]:first[u + 1]], as places in the topological order
-    member: IntArray  # [N]
-    load_s: tuple[FloatArray, ...]  # [D + D * D] room for the loads of a period, where that is the value
+    first: IntArray  # [U + 1] the ops of unit u are member[first[u]:first[u + 1]]
+    member: IntArray  # [N] positions of the ops in the topological order, by unit
+    load_s: tuple[FloatArray, ...]  # [D + D * D] work array for the loads, if the value is a period
     memory_bytes: FloatArray  # [D]
-    peaks: tuple[MemoryPeaks, ...]  # where any device could lack memory, with all that there is on it at once
+    peaks: tuple[MemoryPeaks, ...]  # present if all of the model's data at once would exceed a device's memory
     sets_priority: bool  # whether ops run by the chain's ranks
-    links_of_one: int  # the links of one inference, whose memory counts
-    links_of_many: int  # the links of a period
-    lists: Lists  # of units, where devices are pins of list schedules, which make the plan; else of none
+    links_of_one: int  # index of the kind of links for a single inference, whose memory is checked
+    links_of_many: int  # index of the kind of links for a period
+    lists: Lists  # of the units if the chain's devices are pins of list schedules, else without units
 
     def propose(self, c: Chain, num: int) -> None:
-        """See ``Values``."""
+        """Make ``num`` proposals; see ``Values``."""
         run(_propose, num * len(self.member), self, c, num)
 
 
 def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
-    """Values of plans on a simulated machine. Raises ValueError for a problem without costs."""
+    """Return the evaluation of plans on a simulated machine. Raises ValueError for a problem without costs."""
     costs, unit_of_op = problem.simulated
     semantics = problem.semantics
     is_steady = problem.objective.is_steady and semantics.execution is Execution.WORK_CONSERVING
@@ -201,6 +207,7 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
 
 @inlined
 def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
+    """Set the device, and the rank if it counts, of the ops of unit u on the simulated machine."""
     for i in range(g.first[u], g.first[u + 1]):
         g.machine.ops[g.member[i]].device = device[u]
         if g.sets_priority:
@@ -217,7 +224,13 @@ def _put_changed(g: Scheduled, c: Chain) -> None:
 def _simulated(
     g: Scheduled, c: Chain, limit: float, load_s: tuple[FloatArray, ...], peaks: tuple[MemoryPeaks, ...]
 ) -> float:
-    """The value of what is on the machine, with the penalty; ``load_s`` and ``peaks`` are those of ``g``."""
+    """Return the value of the plan on the machine, with its penalty for memory, and set the chain's excess.
+
+    Args:
+        limit: Value beyond which the simulation is cut off, and memory is not checked.
+        load_s: ``g.load_s``.
+        peaks: ``g.peaks``.
+    """
     m = g.machine
     rewind(m)
     m.run[0].limit_s = limit
@@ -239,7 +252,7 @@ def _simulated(
 
 @inner
 def penalty(g: Scheduled, c: Chain, peaks: MemoryPeaks) -> float:
-    """The share that the value grows by where the run that the machine has recorded exceeds a memory."""
+    """Return the penalty, as a share of the value, for memory that the recorded run exceeds; add to the excess."""
     find_peaks(g.machine, peaks)
     for d in range(len(g.memory_bytes)):
         if peaks.peak_bytes[d] > g.memory_bytes[d]:
@@ -250,7 +263,7 @@ def penalty(g: Scheduled, c: Chain, peaks: MemoryPeaks) -> float:
 
 @inlined
 def surely_fits(g: Scheduled, peaks: MemoryPeaks) -> bool:
-    """Whether all that a device ever holds fits into its memory at once."""
+    """Return whether everything that each device ever holds fits into its memory at once."""
     m = g.machine
     held = peaks.resident_bytes
     held[:] = 0.0
@@ -286,13 +299,13 @@ def _propose(g: Scheduled, c: Chain, num: int) -> None:
 
 
 class UnderHetero(NamedTuple):
-    """What placements take under HETERO; the simulated machine tells whether they fit into memory."""
+    """Evaluation of a chain's plans by HETERO's costs; a simulated machine finds peaks of memory."""
 
     costs: UnitCosts
-    scheduled: tuple[Scheduled, ...]  # one, or none where no device could lack memory
+    scheduled: tuple[Scheduled, ...]  # one item, or none if no device can lack memory
 
     def propose(self, c: Chain, num: int) -> None:
-        """See ``Values``."""
+        """Make ``num`` proposals; see ``Values``."""
         run(_propose_under_hetero, num * len(c.device), self, c, num)
 
 
@@ -311,7 +324,7 @@ def _propose_under_hetero(g: UnderHetero, c: Chain, num: int) -> None:
 
 @inner
 def _penalised(scheduled: tuple[Scheduled, ...], c: Chain, value: float) -> float:
-    """The value of a chain's plan, with the penalty of what the plan holds."""
+    """Return the value of the chain's plan with its penalty for memory."""
     if len(scheduled) == 0:
         return value
     g = scheduled[0]
@@ -328,9 +341,13 @@ def _penalised(scheduled: tuple[Scheduled, ...], c: Chain, value: float) -> floa
 
 
 def values_of(problem: Problem, *, takes_order: bool, has_pins: bool = False) -> Scheduled | UnderHetero:
-    """What the values of a chain come from: HETERO, or a simulated machine; ``has_pins`` has list schedules make plans.
+    """Return the evaluation of a chain's plans: by HETERO's costs if the problem has them, else by simulation.
 
-    Raises as ``scheduled`` does.
+    Args:
+        takes_order: Whether ops run by the chain's ranks.
+        has_pins: Whether the chain's devices are pins of a list schedule, which is simulated.
+
+    Raises ValueError for a problem without costs.
     """
     on_machine = scheduled(problem, takes_order=takes_order)
     if has_pins and problem.costs is not None:

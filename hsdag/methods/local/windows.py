@@ -1,4 +1,6 @@
-"""WindowsPlacer: pieces of a schedule are searched again while the rest stands still: a step costs a piece, not all.
+"""Large-neighbourhood search over time windows: anneals one window of a schedule while the rest stays fixed.
+
+A step simulates only the window's units, so large graphs cost no more than small ones.
 
 Legend: U placement units, W units of a window, E edges, D devices.
 """
@@ -31,19 +33,21 @@ from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.schedule import ScheduleEvaluator
 
-SWEEPS_OF_SIZE, GAIN_OF_SIZE = 4, 0.01
-"""Sweeps that search every op with others before it and behind it; and the share that they gain, or windows grow."""
+SWEEPS_OF_SIZE = 4
+"""Number of sweeps in which each unit has been searched with others before it and behind it."""
+GAIN_OF_SIZE = 0.01
+"""Share of the value that this many sweeps must gain; otherwise windows double."""
 
 
 class Windowed(NamedTuple):
-    """List schedules of a window, and what stands behind it."""
+    """List schedules of a window, with the fixed schedule before and behind it."""
 
     lists: Lists
     tail_s: FloatArray  # [W, D] seconds from a unit's end on a device to the end of the whole schedule
-    least_s: FloatArray  # [1] when that ends, were there no window
+    least_s: FloatArray  # [1] seconds of the whole schedule if the window's units took no time
 
     def propose(self, c: Chain, num: int) -> None:
-        """See ``Values``."""
+        """Make ``num`` proposals; see ``Values``."""
         _propose_windowed(self, c, num)
 
 
@@ -62,17 +66,17 @@ def _propose_windowed(g: Windowed, c: Chain, num: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """When units run, as far as that is known: those of a lower place are before those of a higher one."""
+    """Simulated times of a plan's units, sorted by start."""
 
-    place: IntArray  # [U]
+    place: IntArray  # [U] rank of a unit by its start
     device: IntArray  # [U]
-    start_s: FloatArray  # [U] infinite for units of which nothing is known
-    end_s: FloatArray  # [U] with the overhead that follows
+    start_s: FloatArray  # [U] infinite for units that are not simulated
+    end_s: FloatArray  # [U] including the overhead that follows
     total_s: float
 
     @staticmethod
     def of(problem: Problem, plan: Plan, *, takes_order: bool) -> Timeline:
-        """The simulated one of a plan. Raises ValueError for a problem without costs."""
+        """Simulate a plan. Raises ValueError for a problem without costs."""
         costs, of_op = problem.simulated
         run = ScheduleEvaluator.of(problem).run(plan if takes_order else plan.unordered)
         start_s, end_s = np.full(problem.num_units, np.inf), np.zeros(problem.num_units)
@@ -83,7 +87,7 @@ class Timeline:
 
 
 class WindowCutter:
-    """Cuts windows out of schedules of one problem."""
+    """Cutter of windows out of schedules of one problem."""
 
     def __init__(self, costs: ScheduleProblem) -> None:
         lists = lists_of(costs)
@@ -93,10 +97,12 @@ class WindowCutter:
         self.time_s, self._latency_s, self._s_per_byte = lists.time_s, lists.latency_s, lists.s_per_byte
 
     def cut(self, line: Timeline, units: IntArray, begun_s: FloatArray, left_s: FloatArray) -> Windowed:
-        """The window of ``units`` [W], of places in a row.
+        """Return a window; units before it stay fixed, and those behind it move as one block.
 
-        What has a lower place stands, and what has a higher one ends the schedule as a block. ``begun_s`` [D] is when
-        devices are there, ``left_s`` [D] what they still run behind the window.
+        Args:
+            units: Units of the window [W], which are consecutive in ``line.place``.
+            begun_s: Seconds at which devices finish what comes before [D].
+            left_s: Seconds that devices still run behind the window [D].
         """
         first, last = line.place[units[0]], line.place[units[-1]]
         sent_s, tail_s = np.zeros((2, len(units), len(begun_s)))
@@ -118,7 +124,10 @@ class WindowCutter:
         return Windowed(lists, tail_s, np.array([(begun_s + left_s).max()]))
 
     def _link_s(self, edges: IntArray, device: IntArray, *, is_sent: bool = False) -> FloatArray:
-        """[E, D] what edges cost from ``device`` [E] to every other, or, of those that are sent, from these to it."""
+        """Return the seconds [E, D] of the transfer of each edge between its ``device`` [E] and every device.
+
+        Transfers start at ``device``, or end there if ``is_sent``.
+        """
         latency_s, s_per_byte = self._latency_s, self._s_per_byte
         if is_sent:
             latency_s, s_per_byte = latency_s.T, s_per_byte.T
@@ -126,10 +135,13 @@ class WindowCutter:
         return found
 
     def windows(self, line: Timeline, size: int, offset: int) -> list[tuple[IntArray, Windowed]]:
-        """Disjoint windows of ``size`` neighbours in time from a place on, and one of what is before that."""
+        """Cut a schedule into disjoint windows of ``size`` units that are neighbours in time.
+
+        The first of them starts at place ``offset``; what comes before is a window of its own.
+        """
         order = inverse_of(line.place)
         sent, read = line.place[self.costs.edge_src], line.place[self.costs.edge_dst]
-        passing = np.flatnonzero(read - sent > size)  # edges that could pass over a window
+        passing = np.flatnonzero(read - sent > size)  # edges that may begin before a window and end behind it
         bounds = sorted({0, *range(offset, len(order), size), len(order)})
         on = [np.flatnonzero(line.device[order] == d) for d in range(self.costs.num_devices)]
         found = []
@@ -152,7 +164,7 @@ class WindowCutter:
 
 
 def _edges_of(csr: Csr, units: IntArray) -> tuple[IntArray, IntArray]:
-    """Of each unit's edges, its place among ``units`` and the edge, unit by unit."""
+    """Return all edges of ``units``, unit by unit: the position of the unit in ``units``, and the edge."""
     counts = csr.indptr[units + 1] - csr.indptr[units]
     own = np.repeat(np.arange(len(units)), counts)
     shift = np.repeat(csr.indptr[units] - np.append(0, np.cumsum(counts)[:-1]), counts)
@@ -161,7 +173,7 @@ def _edges_of(csr: Csr, units: IntArray) -> tuple[IntArray, IntArray]:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """What a search of a window has found."""
+    """Result of the search of one window."""
 
     units: IntArray  # [W]
     device: IntArray  # [W]
@@ -171,22 +183,22 @@ class Piece:
 
 @dataclass(frozen=True)
 class WindowsOptions:
-    """Raises OptionError for a value out of range."""
+    """Hyper-parameters of ``windows``. Raises OptionError for a value out of range."""
 
     smallest: int = 60
-    """Units of a window at first, which is searched in the least time;"""
+    """Number of units of a window in the first sweeps, where each step takes the least time."""
     size: int = 240
-    """and at last: windows double where all of them together gain little."""
+    """Largest number of units of a window; windows double when sweeps gain little."""
     proposals: int = 2000
-    """For each window in the first sweep; the next ones make more,"""
+    """Number of proposals for each window in the first sweep."""
     growth: float = 1.5
-    """by this factor each."""
+    """Factor by which each sweep makes more proposals than the one before."""
     hottest: float = 0.002
-    """The temperature at the beginning of a window's search, as a share of the seconds that the window takes,"""
+    """Temperature at the start of a window's search, as a share of the seconds that the window takes."""
     coldest: float = 0.0001
-    """and at its end."""
+    """Temperature at the end of a window's search, as a share of the seconds that the window takes."""
     most_idle_sweeps: int = 4
-    """Sweeps in a row without a better plan after which the search ends."""
+    """Stop after this many sweeps in a row without a better plan."""
 
     def __post_init__(self) -> None:
         counts = self.smallest, self.size, self.proposals, self.most_idle_sweeps, self.growth
@@ -195,12 +207,12 @@ class WindowsOptions:
 
 
 class WindowsPlacer(Placer[WindowsOptions]):
-    """Annealing of windows of a schedule (Kirkpatrick et al. 1983), for graphs of which a whole simulation takes long.
+    """Annealing of windows of a schedule (Kirkpatrick et al. 1983), for graphs whose whole simulation takes long.
 
-    A window is some hundred neighbours in time. It is scheduled by lists between what stands before it and what stands
-    behind it, which moves as a block. Every other window is searched at once; what they gain counts when the whole plan
-    is simulated. The next sweep's windows begin in the middle of these. The same seed and number of sweeps give
-    the same search on any number of threads.
+    A window is some hundred units that are neighbours in time. It is list-scheduled between the fixed units before it
+    and those behind it, which move as one block. Every second window is searched in parallel; then the whole plan is
+    simulated with their results. The next sweeps take the other windows, and windows that begin in the middle of these.
+    The same seed and number of sweeps give the same result on any number of threads.
     """
 
     name = "windows"
@@ -232,12 +244,12 @@ class WindowsPlacer(Placer[WindowsOptions]):
 
 
 def has_schedule(problem: Problem) -> bool:
-    """Whether plans are judged by a schedule, which windows can be cut out of."""
+    """Return whether plans of the problem are valued by a schedule that windows can be cut out of."""
     return problem.objective == LATENCY and problem.semantics.execution is Execution.WORK_CONSERVING
 
 
 class Sweeps(AbstractContextManager["Sweeps"]):
-    """Sweeps of windows over the best plan of a search; use as a context manager, which ends the threads."""
+    """Sweeps of windows over the best plan of a search, and the threads for them, which leaving the context ends."""
 
     def __init__(self, incumbent: Incumbent, options: WindowsOptions) -> None:
         self._incumbent = incumbent
@@ -253,13 +265,16 @@ class Sweeps(AbstractContextManager["Sweeps"]):
         self._pool.shutdown(cancel_futures=True)
 
     def sweep(self) -> None:
-        """Search every other window once. Raises SearchStopped in between, and where not each may have a proposal."""
+        """Search every second window once.
+
+        Raises SearchStopped when the search has to end, or if evaluations do not suffice for a proposal per window.
+        """
         incumbent, size = self._incumbent, self.size
         if incumbent.best is None:
             return
         line = Timeline.of(incumbent.problem, incumbent.best, takes_order=incumbent.takes_order)
         windows = self._cutter.windows(line, size, self._number % 2 * (size // 2))
-        windows = windows[self._number // 2 % 2 :: 2] or windows  # side by side they would not know of each other
+        windows = windows[self._number // 2 % 2 :: 2] or windows  # adjacent ones would each take the other as fixed
         if (num := int(min(self._proposals, incumbent.evaluations_left // len(windows)))) < 1:
             raise SearchStopped
         seeds = self._rng.integers(1 << 62, size=len(windows)).tolist()
@@ -292,7 +307,7 @@ class Sweeps(AbstractContextManager["Sweeps"]):
         return Piece(units, window.lists.device, window.lists.end_s, gain_s)
 
     def _join(self, line: Timeline, pieces: Sequence[Piece]) -> None:
-        """Have the plan evaluated with what the windows have found, where that is no better with halves of it."""
+        """Evaluate the plan with the results of the windows; if it is no better, try each half of them."""
         if not pieces:
             return
         before = self._incumbent.best_score
@@ -306,10 +321,13 @@ class Sweeps(AbstractContextManager["Sweeps"]):
 
 
 def searched(window: Windowed, pin: IntArray, num: int, heat: tuple[float, float], seed: int) -> float:
-    """Let ``num`` proposals search from pins [W] in this order, with an odd ``seed`` without pins; the seconds gained.
+    """Anneal a window, leave its best schedule in ``window.lists``, and return the seconds gained.
 
-    The window's lists have the best schedule then. ``heat`` are the temperatures at the beginning and the end, as
-    shares of what the window takes.
+    Args:
+        pin: Devices of the units at the start [W], in their order; with an odd ``seed`` the list scheduler is free to
+            choose others at the start.
+        num: Number of proposals.
+        heat: Temperatures at the start and the end, as shares of the seconds that the window takes.
     """
     lists = window.lists
     own = np.arange(len(pin))
@@ -331,12 +349,12 @@ def searched(window: Windowed, pin: IntArray, num: int, heat: tuple[float, float
 
 
 def starts_of(lists: Lists) -> FloatArray:
-    """[U] when units of the last schedule start."""
+    """Return when units of the last schedule start, in seconds [U]."""
     return np.asarray(lists.end_s - lists.time_s[np.arange(len(lists.device)), lists.device], dtype=np.float64)
 
 
 def joined(line: Timeline, pieces: Sequence[Piece]) -> tuple[IntArray, IntArray]:
-    """Devices [U] and ranks [U] of a schedule with pieces put in; what each gains, all behind it does."""
+    """Return devices [U] and ranks [U] of a schedule with the pieces put in; all units behind one gain its seconds."""
     device, end_s = line.device.copy(), line.end_s.copy()
     gained_s = np.zeros(len(device) + 1)
     for piece in pieces:

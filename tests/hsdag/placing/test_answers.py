@@ -102,7 +102,8 @@ def test_a_language_model_is_told_by_its_first_token_and_each_next_one() -> None
 
 
 def test_memory_of_a_language_model_grows_with_its_context() -> None:
-    held = {"scenarios": TOKENS, "weight_bytes": {"CPU_0": 3e6 + 1024e3}, "state_bytes_per_token": {"CPU_0": 1e3}}
+    held: dict[str, Any] = {"scenarios": TOKENS, "state_bytes_per_token": {"CPU_0": 1e3}}
+    held["weight_bytes"] = {"CPU_0": 3e6 + 1024e3, "idle": 0.0}
     found = result(HALF, (row("CPU_0", 1.0, (1.0, 1.0), is_answer=True),), **held)
     assert found.memory == (
         "Memory for weights and state, by tokens of context: CPU_0 3 MB and 1 kB a token (4.02 MB at 1024, 7.1 MB at "

@@ -18,11 +18,11 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.copies import Copies, best_pipeline, best_sets, devices_of, proposed_copies
 from hsdag.placing.final import check_of, final_comparison
+from hsdag.placing.loaded_model import with_costs
 from hsdag.placing.place import answer_placement, automatic_candidates, rows_of, warnings_of, weight_bytes_of
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.placing.shards import ShardProposals
-from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Protocol

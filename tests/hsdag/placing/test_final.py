@@ -16,7 +16,8 @@ from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import WorkerClient
-from hsdag.placing.final import NO_TIME, Check, FinalComparison, Pace, Verifier, family_ratios, final_comparison
+from hsdag.ir.shards.regions import Region
+from hsdag.placing.final import NO_TIME, PART_S, Check, FinalComparison, Pace, Verifier, family_ratios, final_comparison
 from hsdag.placing.result import Verdict
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, worker_client
@@ -55,7 +56,13 @@ def test_the_more_finalists_ran_the_wider_their_intervals_are() -> None:
 
 
 def compared(
-    client: WorkerClient, finalists: list[str], limit_s: float, compile_s: float, opening_s: float = 0.0, **slow: bool
+    client: WorkerClient,
+    finalists: list[str],
+    limit_s: float,
+    compile_s: float,
+    opening_s: float = 0.0,
+    after_s: float = 0.0,
+    **slow: bool,
 ) -> tuple[FinalComparison, float]:
     """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
     now_s = 0.0
@@ -74,6 +81,7 @@ def compared(
         slow=[name for name, is_known in slow.items() if is_known],
         end_s=time.monotonic() + 1e3,
         opening_s=lambda _: opening_s,
+        after_s=after_s,
         rng=np.random.default_rng(0),
         on_step=on_step,
         clock=lambda: now_s,
@@ -102,10 +110,22 @@ def test_rivals_for_which_there_is_no_time_are_dropped_before_they_are_compiled(
     assert {len(each.rounds) for each in comparison.samples.values()} == {2}
 
 
-def test_a_finalist_that_would_not_be_open_in_time_is_not_compiled(client: WorkerClient) -> None:
-    comparison = compared(client, ["placement 1"], 60.0, 1.0, opening_s=2e3)[0].comparison
+@pytest.mark.parametrize(("opening_s", "after_s"), [(2e3, 0.0), (8e2, 3e2)])
+def test_a_finalist_that_would_leave_no_time_for_what_follows_is_not_compiled(
+    client: WorkerClient, opening_s: float, after_s: float
+) -> None:
+    """Of 1000 s."""
+    comparison = compared(client, ["placement 1"], 60.0, 1.0, opening_s, after_s)[0].comparison
     assert comparison.failures == {"placement 1": NO_TIME}
     assert "CPU" in comparison.samples
+
+
+def test_what_parts_took_to_compile_before_is_expected_of_others() -> None:
+    divided = Candidate("CPU_A,CPU_B", ("CPU_A",), regions=(Region("rows", (0,), (0,), {0: (0, 1)}),) * 9)
+    assert divided.num_parts == 20
+    assert Pace(1.0).opening_s(divided) == pytest.approx(2.0 + 20 * PART_S)
+    assert Pace.of(None, 1.0, part_s=0.5).opening_s(divided) == pytest.approx(10.0)
+    assert Pace(1.0, part_s=9.0).opening_s(WHOLE) == 1.0
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -199,11 +219,16 @@ class Timed(CandidateRunner):
         ({"placement 1": 9.0, "start": 3.0, "CPU": 3.0}, {}, "CPU", "CPU"),
         ({"placement 1": 4.0, "start": 5.0, "CPU": 3.0}, {}, "CPU", "CPU"),  # faster than a start that is too slow
         ({"placement 1": 2.0, "A": 3.0, "B": 1.0}, {"disallowed": {"B": "a pin"}}, "placement 1", "A"),
-        ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "placement 1", "A"),
-        ({"placement 1": 2.0, "A": 3.0, "CPU": 1.0}, {"wholes": ["CPU"], "disallowed": PINNED}, "placement 1", "A"),
-        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "CPU", "CPU"),
-        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 3.05}, {"wholes": ["CPU"]}, "CPU", "CPU"),
-        ({"placement 1": 4.0, "A": 3.0, "CPU": 3.1}, {"wholes": ["CPU"]}, "A", "A"),
+        ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"whole_devices": ["CPU"]}, "placement 1", "A"),
+        (
+            {"placement 1": 2.0, "A": 3.0, "CPU": 1.0},
+            {"whole_devices": ["CPU"], "disallowed": PINNED},
+            "placement 1",
+            "A",
+        ),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"whole_devices": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 3.05}, {"whole_devices": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "CPU": 3.1}, {"whole_devices": ["CPU"]}, "A", "A"),
         ({"placement 1": 2.0, "differs": 1.0, "A": 3.0}, {}, "placement 1", "A"),  # by more than may be
         ({"placement 1": 9.0, "differs": 1.0, "A": 3.0}, {}, "A", "A"),
         ({"placement 1": 9.0, "A": 1.0, "given": 3.0}, {"defaults": {"given": "A"}}, "A", "A"),
@@ -235,7 +260,9 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
     )
     assert (found.answer, found.best_single) == (answer, best_single)
     assert all(found.ratios[name].value == pytest.approx(3.0 / times_ms[name]) for name in start)
-    assert (found.wholes == ("CPU",)) == ("wholes" in given and answer == "placement 1" and "disallowed" not in given)
+    assert (found.whole_devices == ("CPU",)) == (
+        "whole_devices" in given and answer == "placement 1" and "disallowed" not in given
+    )
     assert found.disallowed.keys() >= given.get("disallowed", {}).keys()
     assert check.is_limit or answer == "A" or "A" not in found.verdicts  # what is not the answer is not objected to
 

@@ -16,14 +16,15 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.answer import (
     faster_but_disallowed,
-    faster_wholes,
+    faster_whole_devices,
     nearest_of,
+    rejected,
     speed_sentence,
     too_few_rounds,
-    turned_down,
 )
 from hsdag.placing.copies import Copies
-from hsdag.placing.place import _other_executor, ignored, proposed_candidates, slow_devices, why_uncompared
+from hsdag.placing.kinds import Kinds
+from hsdag.placing.place import _other_executor, ignored, proposed_candidates, slow_devices, was_timed, why_uncompared
 from hsdag.placing.result import Tally, Verdict
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
@@ -86,7 +87,7 @@ WHY = {"B": "its outputs differ by 0.3"}
             "No placement beat CPU; OpenVINO's own AUTO:CPU measured faster than the placement without --pin.",
         ),
         (
-            ("CPU", "CPU", EQUAL, {}, {"turned_down": {"placement 1": "it hung", "CPU": "it differs"}}),
+            ("CPU", "CPU", EQUAL, {}, {"rejected": {"placement 1": "it hung", "CPU": "it differs"}}),
             "Placement 1 was faster, but it hung.",
         ),
         (
@@ -119,7 +120,7 @@ WHY = {"B": "its outputs differ by 0.3"}
         ),
         (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran."),
         (
-            ("CPU", "CPU", EQUAL, {}, {"turned_down": too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)})}),
+            ("CPU", "CPU", EQUAL, {}, {"rejected": too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)})}),
             "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed.",
         ),
         (
@@ -147,10 +148,10 @@ def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_b
     final.verdicts = {"lost": Verdict("cpu", 0.1, reason="it hung"), "CPU": Verdict("cpu", 0.1)}
     final.disallowed = dict.fromkeys(("B", "C", "CPU", "start", "unknown"), "a pin")
     assert faster_but_disallowed(final) == {"B": "a pin", "CPU": "a pin"}
-    final.wholes = ("B", "C", "unknown")
-    assert faster_wholes(final) == {"B": "run the model on B unless you need the parts for something else"}
+    final.whole_devices = ("B", "C", "unknown")
+    assert faster_whole_devices(final) == {"B": "run the model on B unless you need the parts for something else"}
     final.finalists = ("placement 1", "lost", "placement 2", "never ran")
-    assert turned_down(final) == {"lost": "it hung"}
+    assert rejected(final) == {"lost": "it hung"}
     assert nearest_of(final) == ("placement 2", ratios["placement 2"])
     final.finalists = ("lost",)
     assert nearest_of(final) is None
@@ -242,7 +243,8 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
 
 def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
     """A search over three devices that measured plans, and what else it found."""
-    devices = SimpleNamespace(placed=[SimpleNamespace(openvino_name=f"CPU_{name}") for name in "ABC"])
+    specs = [SimpleNamespace(name=name, openvino_name=f"CPU_{name}") for name in "ABC"]
+    devices = SimpleNamespace(placed=specs, all=specs)
     session = SimpleNamespace(devices=devices, placed=lambda *_: Candidate("a split"))
     measured = [Event(Plan(np.array(placement)), Score(value), 1.0) for placement, value in events]
     given = {
@@ -252,6 +254,7 @@ def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
         "copies": {},
         "under_hetero": None,
         "proposals": None,
+        "kinds": Kinds(),
     } | found
     problem = SimpleNamespace(devices=tuple("ABC"))
     return cast(
@@ -263,6 +266,23 @@ def test_devices_that_take_more_times_as_long_as_another_one_are_slow() -> None:
     alone = [([d, d], value) for d, value in enumerate((1.0, 2.0, 2.1))]
     measured = searched([*alone, ([0, 1], 0.5)])
     assert (slow_devices(measured, 2.0), slow_devices(measured, 1.0)) == ({"C"}, {"B", "C"})
+    timed = searched([], kinds=Kinds({"A": 1.0, "B": 2.5}))  # nothing is known of the third one
+    assert (slow_devices(timed, 2.0), slow_devices(searched([]), 1.0)) == ({"B"}, set())
+
+
+def test_what_an_interrupt_leaves_to_be_compared_was_timed_before() -> None:
+    split, other = Plan(np.array([0, 1])), Plan(np.array([1, 0]))
+    plans = {"placement 1": split, "placement 2": other}
+    known: dict[str, Any] = {"plans": plans, "shardings": {"shards 1": None}, "copies": {"copies 1": None}}
+    found = searched([([0, 1], 1.0)], **known)
+    assert [was_timed(found, name) for name in ("placement 1", "HETERO:placement 1", "placement 2")] == [1, 1, 0]
+    assert not was_timed(found, "shards 1")
+    assert not was_timed(found, "copies 1")
+    timed = Kinds({"shards": 1.0, "copies": 1.0})
+    assert was_timed(searched([], **known, kinds=timed), "shards 1")
+    assert was_timed(searched([], **known, kinds=timed), "copies 1")
+    measured = SimpleNamespace(best_times=0.7)
+    assert was_timed(searched([], **known | {"proposals": measured}), "shards 1")
 
 
 @pytest.mark.parametrize(("period_s", "first"), [(0.9, "copies 1"), (1.1, "placement 1")])

@@ -278,6 +278,8 @@ def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path:
         "kinds": {},
         "placement_file": None,
         "bound": "",
+        "wanted": "",
+        "wanted_budget_s": None,
         "others": 0.0,
         "lines": (),
         "settings": (),

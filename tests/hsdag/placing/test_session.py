@@ -12,7 +12,7 @@ CPU = DeviceSpec("CPU", "CPU")
 
 
 @pytest.mark.parametrize(
-    ("devices", "wholes"),
+    ("devices", "whole_devices"),
     [
         ("A=CPU[INFERENCE_NUM_THREADS=2],B=CPU[INFERENCE_NUM_THREADS=2]", (CPU,)),
         ("A=CPU[INFERENCE_NUM_THREADS=2],B=CPU[INFERENCE_NUM_THREADS=1]", ()),  # the whole may gain more than both
@@ -20,7 +20,7 @@ CPU = DeviceSpec("CPU", "CPU")
     ],
 )
 def test_a_whole_cpu_shows_what_parts_gain_together_where_they_have_all_its_threads(
-    devices: str, wholes: tuple[DeviceSpec, ...], monkeypatch: pytest.MonkeyPatch
+    devices: str, whole_devices: tuple[DeviceSpec, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "cpu_topology", lambda: CpuTopology(4, 0))
-    assert session.wholes_of(DeviceSet(parse_devices(devices), (CPU,))) == wholes
+    assert session.whole_cpus(DeviceSet(parse_devices(devices), (CPU,))) == whole_devices

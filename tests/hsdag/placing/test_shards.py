@@ -22,7 +22,7 @@ from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods.sharding import Sharding
 from hsdag.models import save_model_files
-from hsdag.placing.by_hand import divide
+from hsdag.placing.manual_sharding import divide
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
 from hsdag.placing.shards import (

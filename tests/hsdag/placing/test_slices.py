@@ -13,8 +13,8 @@ import pytest
 
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import Incumbent, Status
+from hsdag.placing.loaded_model import with_costs
 from hsdag.placing.searching import LEAST_SLICE, Search, search_in_slices
-from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.objectives import find_objective
@@ -115,7 +115,8 @@ def test_a_search_ends_earlier_where_measuring_takes_longer_so_that_the_comparis
     objective: str, value_s: float
 ) -> None:
     """Four candidates take 6.5 s each, and checking the answer 4.9 s."""
-    runner, protocol = SimpleNamespace(slowest_open_s=0.1, value_s=value_s), Protocol(min_rounds=6, limit_s=25.0)
+    runner = SimpleNamespace(slowest_open_s=0.1, value_s=value_s, part_s=0.0)
+    protocol = Protocol(min_rounds=6, limit_s=25.0)
     options, search = PlaceOptions(objective=find_objective(objective), protocol=protocol), Search.__new__(Search)
     known = {"profile": None, "watcher": Watcher(), "left_s": 45.0, "_before_s": 0.0}
     client = SimpleNamespace(start_s=0.0)

@@ -38,8 +38,9 @@ def test_a_process_of_its_own_is_started_where_there_is_time_for_it(tiny_resnet:
     with worker_client(WorkerSetup(tiny_resnet, DEVICES)) as client:
         runner = CandidateRunner(client, LATENCY)
         runner.open("whole", Candidate("CPU_P0"))
-        for end_s, num_starts in ((0.0, 1), (1e12, 2)):
-            assert Verifier(runner, FULL, end_s).in_own_process("whole").reason is None
+        for end_s, is_over, num_starts in ((0.0, False, 1), (1e12, True, 1), (1e12, False, 2)):
+            verifier = Verifier(runner, FULL, end_s, lambda is_over=is_over: is_over)  # type: ignore[misc]
+            assert verifier.in_own_process("whole").reason is None
             assert client.num_starts == num_starts
 
 

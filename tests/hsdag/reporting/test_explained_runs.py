@@ -12,7 +12,7 @@ from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import CopyRecord, Placement
-from hsdag.placing.by_hand import divide
+from hsdag.placing.manual_sharding import divide
 from hsdag.placing.result import PlaceResult
 from tests.placements import halves
 

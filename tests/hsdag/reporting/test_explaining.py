@@ -16,8 +16,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, ModelRecord, Placement, ShardRecord
+from hsdag.placing.loaded_model import with_costs
 from hsdag.placing.result import PlaceResult, PlanRecord, Row
-from hsdag.placing.subject import with_costs
 from hsdag.reporting.explaining import Case, _devices_of
 from hsdag.reporting.explanation import Explanation
 from hsdag.runtime.costs.hetero_costs import HeteroCosts

@@ -19,7 +19,7 @@ from hsdag.methods.cuts.alpha_expansion import best_cut
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches
 from hsdag.methods.cuts.mincut import SCALES, MincutPlacer
 from hsdag.methods.incumbent import Result
-from hsdag.placing.subject import with_costs
+from hsdag.placing.loaded_model import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.problem import Problem

@@ -1,4 +1,4 @@
-"""Dividing a model by hand: every region that can be, in given shares, without a profile."""
+"""Manual sharding: divides every region of a model that can be divided, in given shares and without a profile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
 class ShardResult(Record):
-    """The files that were written, and the regions that are divided: how many ops each has, and its shares."""
+    """Result of ``hsdag shard``: the written files, and the divided regions with their number of ops and shares."""
 
     files: tuple[Path, ...]
     regions: tuple[ShardRecord, ...]
@@ -42,11 +42,16 @@ def divide(
     schemes: Sequence[str],
     shapes: Shapes,
 ) -> tuple[ov.Model, Placement]:
-    """The model and a placement that divides all of it that can be, as if syncs took nothing; open sizes stay open.
+    """Return the model, and a placement that divides every region that can be divided, as if syncs took no time.
 
-    ``shares`` such as ``0.6,0.4`` are those of the devices.
+    Args:
+        path: Model file. Dynamic sizes that ``shapes`` do not fix stay dynamic.
+        devices: Device list, as for ``hsdag place``.
+        partition_cpu: Number of partitions of the CPU.
+        shares: Share of each device, like ``0.6,0.4``; by default equal shares.
+        schemes: Schemes to use; all if empty.
 
-    Raises OptionError for shares and schemes that are none, and where nothing can be divided.
+    Raises OptionError for invalid shares or schemes, and if nothing can be divided.
     """
     specs = resolve_devices(devices, partition_cpu).placed
     taken = tuple(chosen("scheme", name, SCHEMES) for name in schemes) or SCHEMES
@@ -76,7 +81,7 @@ def divide(
 def _divisible(
     model: ov.Model, graph: ComputationGraph, regions: Sequence[Region], devices: Sequence[int], names: Sequence[str]
 ) -> list[Region]:
-    """The regions that can be written as they say; those that cannot stay whole."""
+    """Return the regions that can be rewritten; the others stay whole."""
 
     def is_possible(some: Sequence[Region]) -> bool:
         try:
@@ -89,10 +94,11 @@ def _divisible(
 
 
 def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: Shapes) -> ScheduleProblem:
-    """The problem of placing a divided model's ops anew, with costs from a profile of the whole model.
+    """Return the problem of placing the ops of a divided model, with costs from a profile of the whole model.
 
-    Shards name the op that they are of as their meta-op; what sums or joins them is a reduction of it. Raises
-    DeviceError where a device cannot be profiled.
+    The meta-op of a shard is the op that it is a part of; the op that sums or joins shards is its reduction.
+
+    Raises DeviceError for a device that cannot be profiled.
     """
     names = [spec.name for spec in placement.devices]
     with Session(path, DeviceSet(tuple(placement.devices), ()), shapes=shapes, executor="work-conserving") as session:
@@ -113,6 +119,7 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
 
 
 def _shares(text: str | None, count: int) -> list[float] | None:
+    """Parse the shares of ``count`` devices and scale them to a sum of 1. Raises OptionError for invalid ones."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What is placed, read once: a model, or a workload for the CUDA engine; and the problem that follows from it.
+"""The model or workload to place, read once, and the placement problem that follows from it.
 
 Legend: N ops, U placement units, D devices.
 """
@@ -38,10 +38,16 @@ from hsdag.runtime.problem.units import graph_of_problem, problem_of, unit_edges
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
-    """A graph, the file that the worker reads it from, its name where it has one, fixed shapes, and scenarios.
+class LoadedModel:
+    """A model or workload that was read.
 
-    ``units`` are what is placed, and ``labels`` what is known of each op, where that is not left to the graph.
+    Attributes:
+        path: File that the worker reads it from.
+        name: Name of the model; None if it was given in memory.
+        shapes: Fixed shapes of inputs, by name.
+        scenarios: Sizes of typical data for inputs that stay dynamic.
+        units: Placement units of a workload; None for a model.
+        labels: Labels of a workload's ops; None for a model.
     """
 
     graph: ComputationGraph
@@ -54,7 +60,7 @@ class Subject:
 
     @property
     def is_workload(self) -> bool:
-        """Whether ops are given by expressions, not by a model."""
+        """Whether this is a workload, whose ops are expressions, and not a model."""
         return self.units is not None
 
     @property
@@ -65,10 +71,17 @@ class Subject:
 
 def read_model(
     source: Any, shapes: Shapes | None, spare: Shapes | None, folder: Path, scenarios: Sequence[Scenario] = ()
-) -> Subject:
-    """A model from its file, or an ``ov.Model`` or torch module, which is written to ``folder``.
+) -> LoadedModel:
+    """Read a model.
 
-    With ``scenarios`` inputs may stay dynamic, and the graph has their sizes. Raises ModelError as reading does.
+    Args:
+        source: Path, ``ov.Model`` or torch module.
+        shapes: Shapes to fix, by input.
+        spare: Shapes of inputs that would otherwise be dynamic.
+        folder: Folder that a model in memory is written to.
+        scenarios: Sizes of typical data for the graph; inputs may then stay dynamic.
+
+    Raises ModelError for a model that cannot be read.
     """
     if isinstance(source, str | Path):
         path, name = network_in(Path(source)), name_of_model(Path(source))
@@ -83,15 +96,15 @@ def read_model(
         shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}
     of_model = tuple(scenario.of(model) for scenario in scenarios)
     graph = graph_of(model)
-    return Subject(sized(graph, model, of_model) if of_model else graph, path, name, dict(shapes or {}), of_model)
+    return LoadedModel(sized(graph, model, of_model) if of_model else graph, path, name, dict(shapes or {}), of_model)
 
 
 def read_for_torch(
     source: Any, shapes: Shapes | None, spare: Shapes | None, folder: Path, scenarios: Sequence[Scenario], devices: int
-) -> Subject:
-    """A workload, by name or as an object, a problem file, or else a model, for so many devices of torch's.
+) -> LoadedModel:
+    """Read a workload, by name or as an object, a problem file, or else a model, for this number of torch devices.
 
-    Raises OptionError for scenarios, and as reading does.
+    Raises OptionError for scenarios, ModelError as ``read_model`` and ``read_workload`` do.
     """
     if scenarios:
         raise OptionError("the CUDA engine runs models of fixed shapes: fix them with --shape, without data shapes")
@@ -101,10 +114,15 @@ def read_for_torch(
     return read_model(source, shapes, spare, folder)
 
 
-def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
-    """A workload for so many devices where it does not say so itself, or a problem file whose ops have expressions.
+def read_workload(source: Any, num_devices: int, folder: Path) -> LoadedModel:
+    """Read a workload or a problem file whose ops have expressions.
 
-    Raises ModelError for an op without an expression, and as finding a workload and reading a file do.
+    Args:
+        source: Workload, its name, or the path of a problem file.
+        num_devices: Number of devices to build a named workload for, unless the name says it.
+        folder: Folder that a workload is written to.
+
+    Raises ModelError for an op without an expression.
     """
     if isinstance(source, Workload) or names_workload(str(source)):
         name, path = None, folder / "workload.json"
@@ -112,7 +130,7 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
             name, source = workload_called(str(source), num_devices)
         graph = source.graph
         labels = OpLabels(graph.op_types, ("",) * graph.num_ops, source.meta_ops, source.roles, source.expressions)
-        time_s = np.ones((graph.num_ops, 1))  # on one device, which say nothing
+        time_s = np.ones((graph.num_ops, 1))  # placeholders, on one device
         problem = ScheduleProblem.from_graph(graph, time_s, ("any",), source=CostSource.ANALYTIC)
         problem = replace(problem, labels=labels)
         write_problem(problem, path)
@@ -127,15 +145,19 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
                 f"op {op!r} of {name!r} has no expression, so it cannot be run: the problem holds costs alone"
             )
     labels = replace(problem.labels, canonical=graph.canonical_names)
-    return Subject(graph, path, name, units=replace(problem_of(problem).units, fine=graph), labels=labels)
+    return LoadedModel(graph, path, name, units=replace(problem_of(problem).units, fine=graph), labels=labels)
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedModel:
-    """A graph and the devices it is placed on: what follows from them and a profile, without the devices.
+    """A graph and the specs of the devices it is placed on, from which a profile makes problems and costs.
 
-    ``units`` and ``labels`` are those of a ``Subject``. ``pinned`` [N] are devices of pinned ops, as ``pinned_devices``
-    gives them.
+    No device is opened.
+
+    Attributes:
+        units: Those of the ``LoadedModel``.
+        labels: Those of the ``LoadedModel``.
+        pinned: Device of each pinned op, as ``pinned_devices`` returns them [N].
     """
 
     graph: ComputationGraph
@@ -143,7 +165,7 @@ class PlacedModel:
     objective: Objective = LATENCY
     units: CoarseGraph | None = None
     labels: OpLabels | None = None
-    pinned: IntArray | None = None  # [N]
+    pinned: IntArray | None = None
 
     def problem(
         self,
@@ -154,11 +176,16 @@ class PlacedModel:
         max_share: float | None = None,
         by_op: bool = False,
     ) -> Problem:
-        """The placement problem; ``refused`` are the ops that each device does not run.
+        """Return the placement problem. A unit with a pinned op may only run on its device.
 
-        With a profile, fused ops stay together and costs are known, for an executor that starts every op ``by_op``
-        itself where that is said; ``memory_bytes`` [D] are then what devices have. Units that hold a pinned op have its
-        device alone. Raises DeviceError when an op runs on none of the devices, OptionError for pins that clash.
+        Args:
+            refused: Ops that each device does not run.
+            profile: Profile that gives costs, and ops to keep together because they are fused.
+            memory_bytes: Memory of each device [D]; by default that of the profile.
+            max_share: Largest share of the work in one unit; by default DEFAULT_SHARE.
+            by_op: Whether the executor starts every op by itself.
+
+        Raises DeviceError for an op that no device runs, OptionError for conflicting pins.
         """
         together = profile.fused if profile is not None else ()
         share = DEFAULT_SHARE if max_share is None else max_share
@@ -183,12 +210,12 @@ class PlacedModel:
         return problem if self.pinned is None else with_pins(problem, self.pinned)
 
     def memory_bytes(self, profile: ModelProfile, limits: Mapping[str, float]) -> FloatArray:
-        """[D] the limits by device, else what devices have by the profile."""
+        """Return the memory of each device in bytes [D]: its limit, or else what the profile says."""
         known = zip(self.devices, profile.memory_bytes.tolist(), strict=True)
         return np.array([limits.get(spec.name, size) for spec, size in known])
 
     def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
-        """What placements take under an executor."""
+        """Return the costs of placements under an executor."""
         if executor == "cuda":
             return OpByOpCosts.of(self.graph, profile.costs(self.graph, by_op=True))
         if executor == "work-conserving":
@@ -197,9 +224,12 @@ class PlacedModel:
 
 
 def with_costs(problem: Problem, costs: ScheduleProblem, memory_bytes: FloatArray) -> Problem:
-    """The problem with costs by op as the costs of its units.
+    """Add the costs of ops to a problem, summed by unit.
 
-    Between units goes what HETERO sends: each tensor, but none to or from ops that float.
+    Units exchange what HETERO sends: each tensor once, but none to or from floating ops.
+
+    Args:
+        memory_bytes: Memory of each device [D].
     """
     fine, units, labels = problem.units.fine, problem.units.graph, problem.units.partition.labels
     columns = [np.bincount(labels, np.nan_to_num(column)) for column in costs.time_s.T]
