@@ -409,7 +409,7 @@ def export(
     from hsdag.ir.graph.reader import network_in
     from hsdag.placing.given import placement_of
 
-    written_files(format, Path(output))  # which refuses what could not be written, before the model is read
+    written_files(format, Path(output))  # raises an error for a wrong output before the model is read
     loaded = placement_of(placement)
     notes: list[str] = []
     network = None if model is None else _loaded(model, loaded, shape)
