@@ -43,7 +43,7 @@ from hsdag.sources import build_problem, list_families
 WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
 NUM_DEVICES, UNIT, SENT_OVER_RUN = 4, 1e10, 4.0
 BYTES = {"f16": 2, "f32": 4, "c64": 8}
-RIVALS = ("heft", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
+RIVALS = ("heft", "etf", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
 MOST_OVER_S = 0.5
 MODELS = ("inception_v3", "resnet50", "bert_base_uncased", "tiny_llama")
 FIRST = 2_000_000

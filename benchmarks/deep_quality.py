@@ -52,7 +52,7 @@ from hsdag.sources import workload_problem
 
 WIDE = LlamaSizes(hidden=16_384)
 BAR, BAR_OF_WIDTHS, MORE_GAP, BAR_OF_TIME, SLOWER, FEATURES_S, MOST_EXACT = 1.015, 1.04, 0.01, 1.01, 5.0, 10.0, 20
-LISTS = ("heft", "met", "greedy", "critical-path")
+LISTS = ("heft", "cpop", "etf", "m-etf", "met", "greedy", "critical-path")
 ROWS, BAR_OF_LAYER, BAR_OF_ITS_BOUND = (16, 64), 114.5, 108.5
 BARS_OF_SIZE = {("transformers", 10_000): 0.85, ("transformers", 100_000): 0.85, ("wired", 100_000): 0.95}
 

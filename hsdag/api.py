@@ -91,7 +91,7 @@ def place(
         pins: Texts ``"REGEX=DEVICE"``: ops whose whole name matches stay on that device.
         run_folder: Folder that keeps the search; ``resume`` continues the search in it.
         output: File to which the placement is written.
-        progress: Called with one line for each step, and for each best placement so far.
+        progress: Called with a line for each step, and with the best value so far as plans are evaluated.
 
     Examples:
         >>> import hsdag, openvino as ov
@@ -170,7 +170,7 @@ def solve(
         workers: Other processes that share the search: ``"local:N"``, ``"ray"`` or ``"ray://HOST:PORT"``.
         pins: Texts ``"REGEX=DEVICE"``: ops whose whole name matches stay on that device.
         memory: Memory limits that replace the problem's, in bytes or as a text: ``"gpu=8GB,cpu=512MiB"``.
-        progress: Called with one line for each step, and for each best placement so far.
+        progress: Called with a line for each step, and with the best value so far as plans are evaluated.
         on_better: Called with the best answer so far when it has improved, at most once a second.
 
     Examples:
@@ -336,7 +336,7 @@ def compare(
         workers: Other processes that run the searches: ``"local:N"``, ``"ray"`` or ``"ray://HOST:PORT"``.
         output: File to which the comparison is written after every run; by default the resumed file.
         resume: File of an unfinished comparison, which is continued.
-        progress: Called with one line for each step, and for each best placement so far.
+        progress: Called with a line for each step, and with the best value so far as plans are evaluated.
 
     Examples:
         >>> import hsdag
@@ -409,7 +409,7 @@ def export(
     from hsdag.ir.graph.reader import network_in
     from hsdag.placing.load_placement import load_placement
 
-    written_files(format, Path(output))  # which refuses what could not be written, before the model is read
+    written_files(format, Path(output))  # raises an error for a wrong output before the model is read
     loaded = load_placement(placement)
     notes: list[str] = []
     network = None if model is None else _loaded(model, loaded, shape)

@@ -23,6 +23,7 @@ from hsdag.scoring.schedule import UNSUPPORTED
 Objection: TypeAlias = Callable[[str], str | None]
 """Function from an opened candidate's key to the reason to reject it, or None; rejected candidates are not timed."""
 _KEY = "search"
+"""Key under which the one open candidate is kept in the worker."""
 
 
 def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, executor: ExecutorName) -> Candidate:

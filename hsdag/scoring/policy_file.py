@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 FORMAT, VERSION = "hsdag-policy", 1
+"""Format and version that the card of a policy file must have."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hsdag.runtime.problem.placement_costs import PlacementCosts
 
 UNSUPPORTED = "an op is on a device that does not support it"
+"""Reason of the failure of an illegal plan."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,8 +29,9 @@ TELL_EVERY_S = 0.1
 ENOUGH_PLACEMENTS = 10
 """Report a budget as too short if fewer placements than this can be measured in it."""
 COMPILING = "compiling the search: what this machine has not used yet, up to a minute"
+"""Line reported when the first kernel is compiled."""
 FEW_PLANS = 12
-"""Plans, besides one per single device, up to which a method counts as one of few plans, which need not be compiled."""
+"""Largest number of plans that a method of few plans simulates, besides the single devices."""
 
 
 @dataclass(frozen=True)

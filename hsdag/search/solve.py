@@ -62,7 +62,7 @@ def solve(
 
 
 class _Search:
-    """One search, from the single devices to the answer."""
+    """A search from the single devices to the answer."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class _Search:
         pool: Pool | None,
         on_better: Callable[[SolveResult], None] | None,
     ) -> None:
-        self._free = with_memory(problem, options.memory_bytes)  # of pins
+        self._free = with_memory(problem, options.memory_bytes)  # without pins
         self._problem = problem = with_pinned_ops(self._free, options.pins)
         options.semantics.check(options.objective)
         objective = scaled(options.objective, self._free, options.semantics)

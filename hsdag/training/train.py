@@ -68,7 +68,7 @@ class TrainOptions:
                 f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
                 f"are tried on, not {(self.seed + 1) * self.problems}"
             )
-        _ = self.learning  # raises
+        _ = self.learning  # raises an error for wrong hyper-parameters
 
     @property
     def learning(self) -> RuleTrainingOptions:
