@@ -103,7 +103,8 @@ class Session(AbstractContextManager["Session"]):
         self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
         with self.until_end:
-            made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # mapped files stay
+            # files that are still mapped cannot be deleted on every system
+            made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)
             folder = Path(self.until_end.enter_context(made))
             if self.is_on_torch:
                 self.loaded = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
