@@ -13,7 +13,7 @@ OPTIMUM_VENV := .venv-optimum
 INTEGRATIONS := tests/integrations
 SUPPLY_VENV := .venv-supply
 
-.PHONY: place test test-docs test-slow test-gpu gpu test-optimum hunt docs schemas sbom licences audit benchmarks lint types check clean
+.PHONY: place test test-docs test-slow test-gpu gpu test-optimum hunt docs schemas sbom licences audit benchmarks lint types pyright check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
@@ -94,6 +94,10 @@ lint: $(VENV)/.development
 
 types: $(VENV)/.development
 	$(BIN)/mypy
+
+# Whether pyright, which many editors run, sees the folders at the top as parts of the package.
+pyright: $(VENV)/.development $(SUPPLY_VENV)/.installed
+	$(BIN)/python .ci/check_pyright.py $(SUPPLY_VENV)/bin/basedpyright
 
 check: lint types test test-slow
 

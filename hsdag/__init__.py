@@ -1,7 +1,7 @@
-"""hsdag finds, by measurement, which device should run which operation of a neural network.
+"""Find out, by measurement, which device should run which operation of a neural network.
 
 Begin with ``hsdag.place("model.xml")``. Results are of the classes BenchResult, Comparison, Explanation, ExportResult,
-Placement, PlaceResult, ReportResult, SimulateResult and SolveResult; errors that callers can put right are HsdagErrors.
+Placement, PlaceResult, ReportResult, SimulateResult and SolveResult; errors that callers can correct are HsdagErrors.
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported on first use: OpenVINO and torch take seconds, 'hsdag --help' should not."""
+    """Import a public name on its first use: OpenVINO and torch take seconds to load, and 'hsdag --help' should not."""
     from importlib import import_module
 
     for home, names in _HOMES.items():
-        for each in names:
-            own, _, public = each.partition(" as ")
-            if name == (public or own):
-                return getattr(import_module(f"hsdag.{home}"), own)
+        for entry in names:
+            original, _, public = entry.partition(" as ")
+            if name == (public or original):
+                return getattr(import_module(f"hsdag.{home}"), original)
     raise AttributeError(f"module 'hsdag' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """List what one calls, not the classes: help(hsdag) would print all of what these inherit from pydantic."""
+    """Return the names of functions, not of classes: help(hsdag) would print all that these inherit from pydantic."""
     return sorted(name for name in __all__ if not name[0].isupper())

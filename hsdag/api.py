@@ -1,4 +1,4 @@
-"""The Python API, which the command line calls too."""
+"""Offer the functions of the library to Python programs and to the command line."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.search.solution import SolveResult
 
 
-_UNSAID = ("model", "example_input", "run_folder", "resume", "watcher", "progress")
-"""Parameters of ``place`` that commands like it leave out, or name anew."""
+_NOT_REPEATED = ("model", "example_input", "run_folder", "resume", "watcher", "progress")
+"""Parameters of ``place`` that a repeated command leaves out, or gives anew."""
 
 
 @checked
@@ -66,19 +66,40 @@ def place(
     watcher: Watcher | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> PlaceResult:
-    """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
+    """Find a placement of a model and verify it by measurement, as ``hsdag place`` does.
 
-    ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``, and for the executor
-    "cuda", whose devices are torch's, also a ``Workload`` or the name of one. Options are written as at the command
-    line; durations may be seconds, too. ``settings`` are hyper-parameters of the method by name, or texts such as
-    ``"chains=2"``; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is;
-    ``start`` is a placement to begin with, such as the one that serves at present; ``inputs`` is an .npz file with one
-    array per input. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. The placement is
-    written to ``output``. ``progress`` hears, in a line each, what is done and the best so far. What was found is the
-    answer only if the 95% interval says that it is faster than the start and than the best single device, of those that
-    keep the limits.
+    The placement found replaces ``start`` and the best single device only if the 95% intervals say that it is faster
+    than both; devices and placements that exceed a limit do not compete. Raises a ``hsdag.HsdagError`` for what the
+    caller can correct.
 
-    Raises a ``hsdag.HsdagError`` for what the caller can put right.
+    Args:
+        model: Path, ``ov.Model``, or torch module with an ``example_input``; with the executor "cuda", whose devices
+            are torch's, also a ``Workload`` or its name.
+        devices: Names as at the command line, for example ``"CPU,GPU.0"``; by default all devices.
+        partition_cpu: Number of devices into which the CPU is divided.
+        settings: Hyper-parameters of the method by name, or texts ``"NAME=VALUE"``.
+        init: Policy file of ``hsdag train``, for the method auto or the policy's own.
+        start: Placement from which the search starts, for example the one in use.
+        budget: Time limit of the whole search, loading included: seconds, or a text such as ``"5m"``.
+        max_evaluations: Stop after measuring this many placements.
+        candidate_limit: Time limit for measuring one placement, written like ``budget``.
+        workers: Other processes that share the search: ``"local:N"``, ``"ray"`` or ``"ray://HOST:PORT"``.
+        max_difference: Largest allowed difference of outputs from those of ``reference``, relative to the largest
+            value of the reference.
+        inputs: An .npz file with one array for each input; by default inputs are random.
+        memory: Memory limit of devices, in bytes or as a text: ``"GPU.0=8GB,GPU.1=512MiB"``.
+        pins: Texts ``"REGEX=DEVICE"``: ops whose whole name matches stay on that device.
+        run_folder: Folder that keeps the search; ``resume`` continues the search in it.
+        output: File to which the placement is written.
+        progress: Called with one line for each step, and for each best placement so far.
+
+    Examples:
+        >>> import hsdag, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
+        >>> result = hsdag.place(model, "CPU", budget="1s")
+        >>> result.placement.used_devices
+        ('CPU',)
     """
     given = dict(locals())
     begin_s = time.monotonic()  # loading libraries is part of the budget
@@ -94,7 +115,7 @@ def place(
     if is_folder and not (data_shape or tokens or shape) and is_generating(load_model(model, dynamic=True)):
         given["tokens"] = tokens = CHAT_TOKENS
         heard.on_step(f"The model generates text: it is placed for --tokens {tokens}.")
-    defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _UNSAID}
+    defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _NOT_REPEATED}
     options = PlaceOptions.of(
         given
         | {
@@ -134,14 +155,32 @@ def solve(
     progress: Callable[[str], None] | None = None,
     on_better: Callable[[SolveResult], None] | None = None,
 ) -> SolveResult:
-    """Search for a placement of a problem, a file or in memory; what ``hsdag solve`` does. Every figure is simulated.
+    """Search for a placement of a problem, as ``hsdag solve`` does; all figures are simulated.
 
-    ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
-    placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``pins`` and ``memory``, in
-    place of the problem's own limits, are written as at the command line, and so are ``workers``, which search in other
-    processes. ``progress`` hears, in a line each, what is done and the best so far; ``on_better``
-    hears of the best so far, every second at most. Raises a ``hsdag.HsdagError`` for what the caller can put right,
-    before anything is evaluated.
+    Raises a ``hsdag.HsdagError`` for what the caller can correct: a wrong argument before anything is evaluated, and
+    after a search that found no legal placement.
+
+    Args:
+        problem: A problem, or the path of a problem file.
+        settings: Hyper-parameters of the method by name, or texts ``"NAME=VALUE"``.
+        init: Policy file of ``hsdag train``, for the method auto or the policy's own.
+        start: Placement from which the search starts, as ``simulate`` takes it; the answer is at least as good.
+        budget: Time limit: seconds, or a text such as ``"5m"``.
+        max_evaluations: Stop after evaluating this many placements.
+        workers: Other processes that share the search: ``"local:N"``, ``"ray"`` or ``"ray://HOST:PORT"``.
+        pins: Texts ``"REGEX=DEVICE"``: ops whose whole name matches stay on that device.
+        memory: Memory limits that replace the problem's, in bytes or as a text: ``"gpu=8GB,cpu=512MiB"``.
+        progress: Called with one line for each step, and for each best placement so far.
+        on_better: Called with the best answer so far when it has improved, at most once a second.
+
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> seconds = [[1.0, 2.0], [4.0, 1.0], [1.0, 2.0]]  # of three ops on two devices
+        >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1), (0, 2)], device_names=("gpu", "cpu"))
+        >>> result = hsdag.solve(problem, budget="5s")
+        >>> result.value, result.status.value, list(result.affinity.values())
+        (2.0, 'optimal', ['gpu', 'cpu', 'gpu'])
     """
     given = dict(locals())
     from hsdag.search.options import SolveOptions
@@ -167,10 +206,24 @@ def simulate(
     objective: str = "latency",
     seed: int = 0,
 ) -> SimulateResult:
-    """What a placement of a problem would take; what ``hsdag simulate`` does. Every figure is simulated.
+    """Simulate a placement of a problem, as ``hsdag simulate`` does; all figures are simulated.
 
-    ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.HsdagError`` for
-    what the caller can put right.
+    Raises a ``hsdag.HsdagError`` for what the caller can correct.
+
+    Args:
+        problem: A problem, or the path of a problem file.
+        placement: Device name for every op name, a ``Placement``, or the path of a file that holds either.
+        order: Which ready op runs first; by default priority if the placement has priorities, otherwise fifo.
+        seed: Seed of the order random.
+
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> seconds = [[1.0, 2.0], [4.0, 1.0]]  # of two ops on two devices
+        >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1)], op_names=("a", "b"), device_names=("gpu", "cpu"))
+        >>> result = hsdag.simulate(problem, {"a": "gpu", "b": "cpu"})
+        >>> result.value, result.busy_s, result.transfers
+        (2.0, {'gpu': 1.0, 'cpu': 1.0}, 1)
     """
     from hsdag.search.simulate import parse_semantics, placed, simulate_placement
 
@@ -186,15 +239,25 @@ def compile_model(
     core: Core | None = None,
     properties: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Compile a placed model to run as its placement says; the result is used like an ``ov.CompiledModel``.
+    """Compile a model to run as its placement says, and return an object used like an ``ov.CompiledModel``.
 
-    That is under OpenVINO's HETERO, on one device, under hsdag's own executor, or as copies of the whole model, beside
-    pipelines under either executor.
-    ``model`` is a path, or an ``ov.Model``, which is not changed; inputs without a fixed shape get the one that the
-    placement was made with. That is a file, a run folder, or in memory.
+    The placement says whether the model runs on one device, under OpenVINO's HETERO, under hsdag's own executor, or as
+    several copies. Raises PlacementError if the placement is for another model or for the CUDA engine, DeviceError if a
+    device is absent or does not compile its part, and ModelError if ``model`` cannot be read.
 
-    Raises PlacementError when the placement is for another model or for the CUDA engine, DeviceError when a device is
-    absent or does not compile its part, and ModelError where ``model`` cannot be read.
+    Args:
+        model: Path, or ``ov.Model``, which is not changed. Inputs without a fixed shape get the one they were placed
+            with.
+        placement: A placement, its file, or the result or run folder of a search.
+        properties: OpenVINO properties for compiling, by name.
+
+    Examples:
+        >>> import hsdag, numpy, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
+        >>> compiled = hsdag.compile_model(model, hsdag.place(model, "CPU", budget="1s"))
+        >>> compiled([numpy.array([-1.0, 2.0], dtype=numpy.float32)])[0].tolist()
+        [0.0, 2.0]
     """
     import openvino as ov
 
@@ -215,15 +278,17 @@ def compile_work_conserving(
     *,
     time_limit_s: float | None = None,
 ) -> WorkConservingModel:
-    """Compile a placed model so that its devices run side by side; used like an ``ov.CompiledModel``.
+    """Compile a model so that its devices run in parallel, and return an object used like an ``ov.CompiledModel``.
 
-    ``model`` is a path, or an ``ov.Model``, which is not changed; inputs without a fixed shape get the one that the
-    placement was made with. HETERO runs the submodels of a model one after another; here each part runs as soon as
-    its inputs are there and its device is free. An inference that takes longer than ``time_limit_s`` ends with an
-    ExecutionError that names the op and the device it waited for.
+    HETERO runs the parts of a model one after another; here each part runs as soon as its inputs have arrived and its
+    device is free. Raises PlacementError if the placement is for another model, DeviceError if a device is absent or
+    does not compile its part, and ModelError if ``model`` cannot be read.
 
-    Raises PlacementError when the placement is for another model, DeviceError when a device is absent or does not
-    compile its part, and ModelError where ``model`` cannot be read.
+    Args:
+        model: Path, or ``ov.Model``, which is not changed. Inputs without a fixed shape get the one they were placed
+            with.
+        properties: OpenVINO properties for compiling, by name.
+        time_limit_s: End a longer inference with an ExecutionError that names the op and device it waited for.
     """
     from hsdag.runtime.executor.compiling import compile_placed
 
@@ -256,13 +321,31 @@ def compare(
     watcher: Watcher | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Compare search methods, all that there are by default, on one problem; what ``hsdag compare`` does.
+    """Compare search methods on one problem, as ``hsdag compare`` does; all figures are simulated.
 
-    ``source`` is a problem, its file, a workload, such as ``"chainmm[devices=8]"``, or a model's file, whose costs are
-    a ``platform``'s or profiled. Every figure is simulated. The comparison is written to
-    ``output`` after every run; ``resume`` goes on with such a file.
+    Raises a ``hsdag.HsdagError`` for what the caller can correct.
 
-    Raises a ``hsdag.HsdagError`` for what the caller can put right.
+    Args:
+        source: A problem, its file, a workload such as ``"chainmm[devices=8]"``, or a model file, whose costs are those
+            of ``platform``, or are profiled.
+        methods: Names, or one text with commas; by default all methods.
+        seeds: Number of searches with each method, with seeds 0, 1, ...
+        budget: Time limit of each search: seconds, or a text such as ``"5m"``.
+        max_evaluations: Stop each search after evaluating this many placements.
+        platform: Name of a platform, or its .toml file.
+        workers: Other processes that run the searches: ``"local:N"``, ``"ray"`` or ``"ray://HOST:PORT"``.
+        output: File to which the comparison is written after every run; by default the resumed file.
+        resume: File of an unfinished comparison, which is continued.
+        progress: Called with one line for each step, and for each best placement so far.
+
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> seconds = [[1.0, 2.0], [4.0, 1.0], [1.0, 2.0]]  # of three ops on two devices
+        >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1), (0, 2)])
+        >>> comparison = hsdag.compare(problem, "heft,sa", seeds=1, budget="5s")
+        >>> [(row.method, row.mean_s) for row in comparison.rows]
+        [('heft', 2.0), ('sa', 2.0)]
     """
     from hsdag.comparing import Comparison, problem_called
     from hsdag.comparing import compare as run_compare
@@ -300,11 +383,27 @@ def export(
     *,
     shape: str | Mapping[str, Sequence[int]] | None = None,
 ) -> ExportResult:
-    """Write a placement as a deployable artefact; what ``hsdag export`` does.
+    """Write a placement in a format for deployment, as ``hsdag export`` does.
 
-    ``placement`` is one, its file, or the result or the run folder of a search. Some formats need the placed ``model``,
-    a path or an ``ov.Model``; ``ort`` needs the path of an ONNX model. Raises a ``hsdag.HsdagError`` for what the
-    caller can put right.
+    Raises a ``hsdag.HsdagError`` for what the caller can correct; an unknown format is answered with the choices.
+
+    Args:
+        placement: A placement, its file, or the result or run folder of a search.
+        output: File to write; for the format openvino a new folder.
+        model: Path or ``ov.Model``, which some formats contain and the others check; ``ort`` needs the path of an ONNX
+            model.
+        shape: Shapes of the model's inputs, if not those that it was placed with.
+
+    Examples:
+        >>> import hsdag, tempfile
+        >>> from pathlib import Path
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> problem = ScheduleProblem.from_arrays([[1.0, 2.0], [4.0, 1.0]], [(0, 1)], op_names=("a", "b"))
+        >>> placement = hsdag.solve(problem, "heft").placement
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = hsdag.export(placement, "json", Path(folder) / "devices.json")
+        ...     print(result.format, result.files[0].name)
+        json devices.json
     """
     from hsdag.exports.base import ExportResult, export_placement, written_files
     from hsdag.ir.graph.reader import network_in
@@ -320,7 +419,7 @@ def export(
 
 
 def _loaded(model: Any, placement: Placement, shape: str | Mapping[str, Sequence[int]] | None = None) -> Any:
-    """A placed model as an ``ov.Model``, whose inputs without a fixed shape get those that it was placed with."""
+    """Return a placed model as an ``ov.Model``; inputs without a fixed shape get the one they were placed with."""
     import openvino as ov
 
     from hsdag.ir.graph.reader import input_shapes, load_model
@@ -348,7 +447,7 @@ def _watched(watcher: Watcher | None, progress: Callable[[str], None] | None, ob
 def _changes(
     method: str, settings: Mapping[str, object] | Sequence[str] | None, init: str | Path | None
 ) -> dict[str, str]:
-    """Hyper-parameters as text by name, of a mapping or of texts ``NAME=VALUE``, with the policy to begin with."""
+    """Return hyper-parameters as text by name; a policy file ``init`` is one of them."""
     from hsdag.methods.registry import begun_with, parse_changes
 
     named = settings if isinstance(settings, Mapping) else parse_changes(settings or ())

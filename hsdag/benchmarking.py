@@ -1,4 +1,4 @@
-"""Benchmarking: latency and throughput of several candidates in common rounds."""
+"""Benchmark the latency and throughput of several candidates in common rounds."""
 
 from __future__ import annotations
 
@@ -36,24 +36,27 @@ from hsdag.runtime.timeline import Timeline
 from hsdag.search.options import executor_of, parse_duration
 
 TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
-"""How targets of several devices begin."""
+"""Beginning of an OpenVINO target that stands for several devices."""
 
 DEFAULT_TIME = "20s"
-"""How long all candidates together are measured."""
+"""Time for measuring all candidates together, unless the caller gives a time or a number of inferences."""
 
 ROUNDS = 10
-"""Rounds into which a number of inferences is divided, so that candidates take turns."""
+"""Number of rounds into which the inferences of a candidate are divided, so that candidates take turns."""
 
 LOADING = ("submodels", "compile_s", "first_s", "resident_bytes", "device_bytes")
-"""What a row says of loading its candidate."""
+"""Fields of a row that describe the loading of its candidate."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What benchmark_app's options say. Raises OptionError for what is out of range.
+    """Settings named as options of benchmark_app. Raises OptionError for a value out of range.
 
-    ``requests`` are in flight where throughput is measured; ``iterations`` is the number of inferences of each
-    candidate, rounded up to whole rounds.
+    Args:
+        hint: Performance hint for compiling: one of ``hsdag.methods.HINTS``, or None for the one that fits what is
+            measured.
+        requests: Number of requests in flight while throughput is measured.
+        iterations: Number of inferences of each candidate, rounded up to whole rounds.
     """
 
     hint: str | None = None
@@ -68,12 +71,12 @@ class Tuning:
                 raise OptionError(f"--{option} must be at least 1, not {count}")
 
     def properties(self) -> dict[str, Any]:
-        """What every candidate is compiled with; a hint of None leaves the choice to OpenVINO."""
+        """Return the OpenVINO properties with which every candidate is compiled; "none" leaves the hint to OpenVINO."""
         found: dict[str, Any] = {} if self.hint is None else {"PERFORMANCE_HINT": HINTS[self.hint]}
         return found if self.requests is None else {**found, "PERFORMANCE_HINT_NUM_REQUESTS": self.requests}
 
     def protocol(self, time_s: float | None) -> Protocol:
-        """How long to measure, once: by time, by the number of inferences, or both, whatever takes longer."""
+        """Return how long one comparison measures: by time, by number of inferences, or until both are reached."""
         timed = Protocol(limit_s=time_s or math.inf, max_rounds=100_000, interval_width=0, hopeless=0)
         if self.iterations is None:
             return timed
@@ -83,10 +86,18 @@ class Tuning:
 
 
 class BenchRow(LatencyRecord):
-    """A candidate: seconds of single requests, inferences per second with several in flight, what loading it took.
+    """The figures of a candidate: latency of single requests, throughput with several in flight, cost of loading.
 
-    ``ratio`` is how many times faster than ``versus`` it is, ``ci95`` its interval, without ends after too few rounds.
-    ``scenario_medians_s`` are those of several scenarios.
+    Args:
+        ratio: How many times faster than ``versus`` the candidate is.
+        ci95: Interval of the ratio, without ends after too few rounds; all intervals hold together with 95%.
+        inferences_per_s: Throughput; None if it could not be measured.
+        submodels: Number of parts into which the candidate divides the model.
+        compile_s: Seconds for compiling.
+        first_s: Seconds of the first inference.
+        resident_bytes: Growth of the process's memory by compiling and the first inference.
+        device_bytes: Growth of the memory of its GPUs likewise; None if no device reports it.
+        scenario_medians_s: Median latency in each scenario, if there are several; None if it could not be measured.
     """
 
     name: str
@@ -104,10 +115,14 @@ class BenchRow(LatencyRecord):
 
 
 class BenchResult(Displayable, Record):
-    """Candidates, fastest first, and why the others did not run; ratios are over ``versus``, the first one named.
+    """The measured candidates, fastest first, and why the others did not run.
 
-    With several scenarios, latencies are their weighted means. ``in_flight_failures`` says why candidates of the rows
-    have no throughput.
+    Args:
+        versus: Candidate that ratios refer to, the first one named that ran.
+        scenarios: Scenarios of a dynamic model; latencies are weighted means over them.
+        failures: Reason for each candidate that did not run.
+        in_flight_failures: Reason for each candidate of the rows that has no throughput.
+        timeline: Start and end of each part of the only candidate, if asked for; not in the JSON answer.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -118,10 +133,9 @@ class BenchResult(Displayable, Record):
     failures: dict[str, Words]
     in_flight_failures: dict[str, Words]
     timeline: SkipJsonSchema[Timeline | None] = Field(default=None, exclude=True)
-    """When each part of the only candidate ran, where that was asked for; no part of the JSON answer."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Titles and cells, a row for each candidate."""
+        """Return the column titles and cells of a table with a row for each candidate."""
         cells = []
         for row in self.rows:
             milliseconds = [f"{1e3 * seconds:.4g}" for seconds in (row.median_s, row.mean_s, row.p95_s)]
@@ -134,7 +148,7 @@ class BenchResult(Displayable, Record):
 
     @property
     def said(self) -> list[str]:
-        """The medians, the fastest first, and why others are missing."""
+        """Return lines with the medians, fastest first, and the reasons why candidates are missing."""
         medians = ", ".join(f"{row.name} {1e3 * row.median_s:.4g} ms" for row in self.rows)
         failures = [f"{name} did not run: {reason}." for name, reason in self.failures.items()]
         return [f"Measured in common rounds: {medians}.", *failures]
@@ -143,9 +157,13 @@ class BenchResult(Displayable, Record):
 def split_targets(
     devices: Sequence[str | DeviceSpec], *, or_cpu: bool
 ) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
-    """Devices to measure alone, by the names that OpenVINO lists, and targets such as AUTO:CPU.
+    """Return the single devices to measure, under OpenVINO's names, and the targets such as AUTO:CPU.
 
-    Raises DeviceError, and OptionError for repeated names.
+    Raises DeviceError for a malformed name, and OptionError for a repeated one.
+
+    Args:
+        devices: Texts in which devices are separated by commas; a target extends to the end of its text.
+        or_cpu: Whether to return the CPU if there are no devices.
     """
     found: list[DeviceSpec | str] = []
     for each in devices:
@@ -183,21 +201,35 @@ def bench(
     with_timeline: bool = False,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> BenchResult:
-    """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
+    """Measure a model's latency and throughput for all candidates in common rounds, as ``hsdag bench`` does.
 
-    Candidates are placements, as files, results, or by a name of their own, and devices, such as ``"CPU,GPU.0"`` for
-    two, or targets such as ``"AUTO:CPU"``; the CPU where none is given, and beside a split the best single device that
-    its file names. ``partition_cpu`` adds so many parts of the CPU, and the whole. A placement is run by the executor
-    that its file names, or by ``executor``. Where one is a device with other settings than OpenVINO's, the device
-    without them is a candidate, too, such as CPU_default. Under ``"cuda"`` devices are torch's, by default all CUDA
-    devices, and ``model`` may be a workload. ``time`` is for all candidates, a text such as ``"20s"`` or seconds: 20 s
-    unless ``tuning`` gives a number of inferences. ``with_timeline`` adds when each part of the only candidate ran.
-    ``on_step`` hears what is measured.
+    Candidates are the placements and devices named, and some to compare them with: a split placement is measured beside
+    the best single device that its file names, unless devices are named, and a placement on one device with settings of
+    its own beside that device with OpenVINO's, as CPU_default. Raises a ``hsdag.HsdagError`` for what the caller can
+    correct.
 
-    Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
-    command line, else from the first placement.
+    Args:
+        model: Path or ``ov.Model``; with the executor "cuda" also a workload.
+        placements: Placements, their files or the results of searches, or placements by names of your choice.
+        devices: Devices such as ``"CPU,GPU.0"`` or targets such as ``"AUTO:CPU"``; by default the CPU if there are no
+            placements. With the executor "cuda", torch's devices, by default all.
+        partition_cpu: Number of parts of the CPU that are added as candidates, with the whole CPU.
+        executor: Executor of the placements; by default the one that each names.
+        time: Time for all candidates together: seconds, or a text such as ``"1m"``. The default is 20 s, or as long as
+            the inferences take whose number ``tuning`` gives.
+        inputs: An .npz file with one array for each input; by default inputs are random.
+        data_shape: Scenarios for dynamic inputs, written as at the command line, like ``tokens``; by default those of
+            the first placement.
+        with_timeline: Whether to record when each part of the candidate runs; there must be only one.
+        on_step: Called with a line for each step.
 
-    Raises a ``hsdag.HsdagError`` for what the caller can put right.
+    Examples:
+        >>> import hsdag, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
+        >>> result = hsdag.bench(model, devices="CPU", time=0.1)
+        >>> [(row.name, row.ratio) for row in result.rows]
+        [('CPU', 1.0)]
     """
     devices = [devices] if isinstance(devices, str) else devices
     if isinstance(placements, str | Path | Placement | PlaceResult):
@@ -232,7 +264,7 @@ def bench(
     scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)
     given: dict[str, Any] = {"shapes": input_shapes(shape), "spare": spare, "scenarios": scenarios, "seed": seed}
     given |= {"inputs": None if inputs is None else Path(inputs), "executor": "cuda" if on_torch else "hetero"}
-    if on_torch:  # a workload that is named without options is the one that a placement is for
+    if on_torch:  # a workload named without options stands for the one that a placement is for
         known_as = [each.model.name for each in placed.values() if names_workload(each.model.name)]
         model = next((name for name in known_as if name.partition("[")[0] == str(model)), model)
     with Session(model, DeviceSet(specs, ()), **given) as session:
@@ -264,9 +296,10 @@ def _named(given: str | Path | Placement | PlaceResult, number: int) -> tuple[st
 
 
 def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:
-    """Whether candidates are run by the CUDA engine: by its name, or since placements are for it.
+    """Return whether the CUDA engine runs the candidates, as ``executor`` says, or otherwise the placements.
 
-    Raises OptionError where some are and some are not, PlacementError where another executor is to run one of these.
+    Raises OptionError if only some placements are for the CUDA engine, and PlacementError if ``executor`` is another
+    one and a placement is for CUDA devices.
     """
     engines = {executor or placement.executor for placement in placements.values()} or {executor or "hetero"}
     if "cuda" in engines and len(engines) > 1:
@@ -279,7 +312,10 @@ def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placem
 
 
 def _on_torch(devices: Sequence[str | DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:
-    """The devices to measure alone, also by names of placements; all CUDA devices where nothing at all is named."""
+    """Return the torch devices to measure alone, by torch's names or those in placements; by default all CUDA devices.
+
+    With placements, and no devices named, there are none.
+    """
     from hsdag.runtime.torch.devices import parse_torch_devices  # only here: it loads torch
 
     known = {device.name for placement in placements.values() for device in placement.devices}
@@ -292,9 +328,10 @@ def _on_torch(devices: Sequence[str | DeviceSpec], placements: Mapping[str, Plac
 
 
 def _beside(placements: Iterable[Placement]) -> tuple[DeviceSpec, ...]:
-    """What splits are measured beside: the best single device that the search knew, and devices whose parts are used.
+    """Return the devices to compare split placements with.
 
-    Where it knew none, every device that they use.
+    For each split these are the best single device of its search, or, if its file names none, every device that it
+    uses, and the whole devices of which it uses parts.
     """
     found: dict[str, DeviceSpec] = {}
     for placement in placements:
@@ -309,9 +346,10 @@ def _beside(placements: Iterable[Placement]) -> tuple[DeviceSpec, ...]:
 def _with_placed(
     named: Sequence[DeviceSpec], placements: Mapping[str, Placement]
 ) -> tuple[tuple[DeviceSpec, ...], tuple[DeviceSpec, ...]]:
-    """The named devices, and all that are measured; a name alone means what a placement calls so, if one does.
+    """Return the named devices, and these together with the devices of placements.
 
-    Raises OptionError where two devices have the same name.
+    A plain name stands for the device of that name in a placement, if there is one. Raises OptionError if two
+    different devices have the same name.
     """
     described: dict[str, DeviceSpec] = {}
     used: list[tuple[str, DeviceSpec]] = []
@@ -329,7 +367,10 @@ def _with_placed(
 
 
 def _defaults(placements: Iterable[Placement], named: Collection[str]) -> tuple[DeviceSpec, ...]:
-    """Devices as OpenVINO sets them up, where a placement has one of its own alone under other settings."""
+    """Return the devices with OpenVINO's default settings on which placements run alone with other settings.
+
+    Devices whose names are in ``named`` are left out.
+    """
     found = {}
     for placement in placements:
         alone = [device for device in placement.devices if placement.used_devices == (device.name,)]
@@ -341,9 +382,12 @@ def _defaults(placements: Iterable[Placement], named: Collection[str]) -> tuple[
 def _measure(
     runner: CandidateRunner, candidates: Mapping[str, Candidate], protocol: Protocol, seed: int
 ) -> tuple[Comparison, dict[str, Opened], dict[str, tuple[float | None, ...]]]:
-    """A comparison that takes all of its time; what opening each candidate took, and the medians of the scenarios.
+    """Measure candidates in common rounds for the whole time of the protocol.
 
-    These are measured in the second half of the time, in common rounds too, where the objective is latency.
+    With several scenarios and the objective latency, the second half of the time is for single scenarios.
+
+    Returns:
+        The comparison; the cost of opening each candidate, by name; and its median seconds in each scenario, by name.
     """
     several = len(runner.scenarios) if runner.objective is LATENCY else 0
     if several > 1:
@@ -380,7 +424,7 @@ def _rows(
     opened: Mapping[str, Opened],
     scenario_s: Mapping[str, tuple[float | None, ...]],
 ) -> list[BenchRow]:
-    """What was measured of every candidate that ran. Raises SearchError where none did."""
+    """Return the row of every candidate that ran. Raises SearchError if none did."""
     alive = [name for name in candidates if name in latency.samples]
     if not alive:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in latency.failures.items())

@@ -1,4 +1,4 @@
-"""Comparing methods on one problem: one budget for each, several seeds; every figure is simulated. Legend: R runs."""
+"""Compare search methods on one problem, with equal budgets and several seeds; all figures are simulated."""
 
 from __future__ import annotations
 
@@ -38,15 +38,23 @@ from hsdag.sources import build_problem
 from hsdag.workers.pool import Exchange, Findings, Job, Pool, pool_of
 
 LEAST_FOR_INTERVAL = 3
-"""Runs from which on a mean or a ratio has an interval."""
+"""Give a mean or a ratio an interval if it is of at least this many runs."""
 CURVE_AT = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Shares of the budget at which the table in CSV has the best value."""
+"""Shares of the budget at which the CSV table gives the best value so far."""
 LOOK_EVERY_S = 0.25
-"""How often it is asked whether a search has to end."""
+"""Seconds between two checks whether a search should end."""
 
 
 class Trial(Record):
-    """One search: its value in seconds, None where it failed or found nothing, and then why."""
+    """The result of one search.
+
+    Args:
+        value_s: Value of the best plan in seconds; None if the search failed or found none.
+        best_after_s: Seconds into the search at which the best plan was found.
+        curve: Seconds into the search, and the best value from then on.
+        failure: Reason why there is no value.
+        host: Machine whose worker searched; None for the process that compares.
+    """
 
     method: str
     seed: int
@@ -56,19 +64,17 @@ class Trial(Record):
     elapsed_s: float
     best_after_s: float = 0.0
     curve: tuple[tuple[float, float], ...] = ()
-    """Seconds into the search, and the best value from then on."""
     status: str = "failed"
     failure: str | None = None
     host: str | None = None
-    """The machine whose worker searched; None for the process that compares."""
 
     def best_by(self, seconds: float) -> float | None:
-        """Return the best value that the search had after so many seconds, None where it had none."""
+        """Return the best value that the search had after ``seconds``; None if it had none."""
         return next((value for since_s, value in reversed(self.curve) if since_s <= seconds), None)
 
 
 class Setup(Record):
-    """What is compared, and how. A comparison is resumed with the same."""
+    """The problem, the methods and the limits of a comparison, in which a resumed comparison must agree."""
 
     problem: str
     problem_sha256: str
@@ -86,7 +92,17 @@ class Setup(Record):
 
 
 class Row(Record):
-    """A method over its runs; seconds throughout. ``ci95_s`` is the half width of the mean's interval."""
+    """The figures of a method over its runs.
+
+    Args:
+        runs: Number of runs that found a plan.
+        deviation_s: Standard deviation of the values.
+        ci95_s: Half the width of the mean's 95% interval; None if there are too few runs.
+        elapsed_s: Mean seconds of a search.
+        evaluations: Mean number of evaluations of a search.
+        lower_bound_s: Largest lower bound that a run proved.
+        gap: The part of the mean above the comparison's largest lower bound, relative to the mean.
+    """
 
     method: str
     runs: int
@@ -101,7 +117,7 @@ class Row(Record):
 
     @staticmethod
     def of(method: str, runs: Sequence[Trial], largest_bound_s: float) -> Row:
-        """From at least one run that has a value; the gap is the mean's, to the largest bound of the comparison."""
+        """Return the row of a method from its runs, at least one of which has a value."""
         values_s = np.array([run.value_s for run in runs if run.value_s is not None])
         num, mean_s = len(values_s), float(values_s.mean())
         deviation_s = float(values_s.std(ddof=1)) if num > 1 else 0.0
@@ -120,9 +136,12 @@ class Row(Record):
 
 
 class Pair(Record):
-    """How many times the values of ``versus`` those of ``method`` are, over the seeds with which both found something.
+    """The values of one method relative to those of another.
 
-    The ratio is the geometric mean. The intervals of all pairs of a comparison hold together with 95%.
+    Args:
+        seeds: Number of seeds with which both methods found a plan.
+        ratio: Geometric mean, over these seeds, of the value of ``versus`` divided by that of ``method``.
+        ci95: Interval of the ratio; those of all pairs hold together with 95%. None if there are too few seeds.
     """
 
     method: str
@@ -133,7 +152,20 @@ class Pair(Record):
 
 
 class Comparison(Displayable, Record):
-    """A comparison as far as it came; its file, and the JSON answer of ``hsdag compare``."""
+    """A comparison, finished or not, as in its file and in the JSON answer of ``hsdag compare``.
+
+    Args:
+        refused: Reason for each method that cannot search the problem.
+        runs: Searches that have ended.
+
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> problem = ScheduleProblem.from_arrays([[1.0, 2.0], [4.0, 1.0]], [(0, 1)])
+        >>> comparison = hsdag.compare(problem, "heft,sa", seeds=2, budget="5s")
+        >>> [(run.method, run.seed, run.value_s) for run in comparison.runs]
+        [('heft', 0, 2.0), ('sa', 0, 2.0), ('heft', 1, 2.0), ('sa', 1, 2.0)]
+    """
 
     format: Literal["hsdag-comparison"] = "hsdag-comparison"
     version: Literal[1] = 1
@@ -144,16 +176,16 @@ class Comparison(Displayable, Record):
 
     @staticmethod
     def load(path: Path) -> Comparison:
-        """The comparison in a file. Raises FileFormatError naming the place inside it."""
+        """Return the comparison in a file. Raises FileFormatError, which names the path inside the file."""
         return parse_record(Comparison, read_text(path), str(path))
 
     def save(self, path: Path) -> None:
-        """Write the file atomically, as CSV where its name ends so. Raises OutputError."""
+        """Write the file atomically, as CSV if its name ends in .csv. Raises OutputError if that fails."""
         text = self.csv_text() if path.suffix == ".csv" else self.model_dump_json(indent=1) + "\n"
         write_atomically(path, text.encode())
 
     def csv_text(self) -> str:
-        """Return a table of all runs, a line for each, with the best value by some times."""
+        """Return a table with a line for each run, and its best values after shares of the budget."""
         times_s = [share * self.setup.budget_s for share in CURVE_AT]
         fields = [name for name in Trial.model_fields if name != "curve"]
         text = io.StringIO()
@@ -165,18 +197,18 @@ class Comparison(Displayable, Record):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every method that can search the problem has run with every seed."""
+        """Return whether every method that can search the problem has run with every seed."""
         return len(self.runs) == (len(self.setup.methods) - len(self.refused)) * self.setup.seeds
 
     @property
     def lower_bound_s(self) -> float:
-        """The largest that any run proved: it holds for all of them."""
+        """Return the largest lower bound that any run proved; it holds for all runs."""
         return max((run.lower_bound_s for run in self.runs), default=0.0)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def rows(self) -> list[Row]:
-        """Every method that found something, the smallest mean first."""
+        """Return the row of every method that found a plan, sorted by mean."""
         runs = {method: self._runs_of(method) for method in self.setup.methods}
         found = [method for method in runs if any(run.value_s is not None for run in runs[method])]
         rows = [Row.of(method, runs[method], self.lower_bound_s) for method in found]
@@ -185,7 +217,7 @@ class Comparison(Displayable, Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def pairs(self) -> list[Pair]:
-        """Every two methods that found something with the same seed, the one of the smaller mean first."""
+        """Return every pair of methods that both found a plan with the same seed; the smaller mean is ``method``."""
         found = {
             row.method: {run.seed: run.value_s for run in self._runs_of(row.method) if run.value_s} for row in self.rows
         }
@@ -203,7 +235,7 @@ class Comparison(Displayable, Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def failures(self) -> dict[str, str]:
-        """Why runs have no value, by method; with the number of those runs."""
+        """Return the number of failed runs and the first reason, by method."""
         reasons: dict[str, str] = {}
         for method in self.setup.methods:
             runs = self._runs_of(method)
@@ -212,7 +244,7 @@ class Comparison(Displayable, Record):
         return reasons
 
     def title(self) -> str:
-        """One line: the problem, how plans are evaluated, what each run may spend."""
+        """Return a line with the problem, the rules of the simulation and the budget of a run."""
         setup = self.setup
         most = "" if setup.max_evaluations is None else f", at most {setup.max_evaluations} evaluations"
         return (
@@ -222,7 +254,7 @@ class Comparison(Displayable, Record):
         )
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Columns and cells of the table; times in ms but for those of searches."""
+        """Return the column titles and cells of a table; values are in ms, the time of searches in seconds."""
         rows, best = self.rows, self.rows[0].method if self.rows else ""
         interval = any(row.ci95_s is not None for row in rows)
         columns = ["method", "runs", "mean ms", "deviation", *(["95% of mean"] if interval else [])]
@@ -239,7 +271,7 @@ class Comparison(Displayable, Record):
         return [*columns, "best ms", "seconds", "evaluations", "lower bound ms", "gap"], cells
 
     def remarks(self) -> list[str]:
-        """What stands below the table."""
+        """Return the lines below the table."""
         lines = [f"{method} failed in {reason}" for method, reason in self.failures.items()]
         lines += [f"{method} cannot search this: {reason}" for method, reason in self.refused.items()]
         bound = f"The gap is that of the mean to the largest lower bound, {1e3 * self.lower_bound_s:.4g} ms."
@@ -248,7 +280,7 @@ class Comparison(Displayable, Record):
 
     @property
     def said(self) -> list[str]:
-        """What was compared, and the remarks."""
+        """Return the title and the lines below the table."""
         return [f"{self.title()}.", *self.remarks()]
 
     def _runs_of(self, method: str) -> list[Trial]:
@@ -256,7 +288,7 @@ class Comparison(Displayable, Record):
 
 
 def _times(pair: Pair) -> str:
-    """A pair's ratio and its interval as the table has them."""
+    """Return a pair's ratio and interval as a cell of the table."""
     within = "" if pair.ci95 is None else f" ({pair.ci95[0]:.3f}..{pair.ci95[1]:.3f})"
     return f"{pair.ratio:.3f}{within}"
 
@@ -335,7 +367,7 @@ def compare(
 
 
 def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher | None = None) -> Trial:
-    """One search, whose failure is an answer too; phases of the search are told as steps."""
+    """Run one search, and return its result, also of one that fails; the watcher gets its phases as steps."""
     watcher = watcher or Watcher()
     begin_s = time.monotonic()
     try:
@@ -346,7 +378,7 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
         reason = str(error) if isinstance(error, HsdagError) else "out of memory"
         return Trial(method=options.method, seed=options.seed, elapsed_s=time.monotonic() - begin_s, failure=reason)
     nothing = "" if found.value is not None else f"no placement found. {found.status.sentence}"
-    failure = found.note or nothing or None  # a method that gave up has the best single device, which is not its own
+    failure = found.note or nothing or None  # the answer of a method that gave up is a first plan, not its own
     return Trial(
         method=options.method,
         seed=options.seed,
@@ -363,13 +395,13 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
 
 @dataclass(frozen=True, eq=False)
 class SearchJob(Job[Trial]):
-    """A search on a worker."""
+    """A search that a worker runs."""
 
     problem: ScheduleProblem
     options: SolveOptions
 
     def run(self, exchange: Exchange) -> Trial:
-        """The search's figures, and where it was."""
+        """Return the result of the search, with the name of the machine."""
         asked_s = time.monotonic()
         is_over = False
 
@@ -387,9 +419,10 @@ class SearchJob(Job[Trial]):
 def runs_of(
     problem: ScheduleProblem, searches: Sequence[SolveOptions], watcher: Watcher, pool: Pool | None
 ) -> Iterator[Trial]:
-    """Searches as they end, until the watcher wants no more; a search that was interrupted is left out.
+    """Yield the result of each search when it has ended, until the watcher stops the comparison.
 
-    Without a pool they run in this process, in their order; with one each of them has one processor to itself.
+    An interrupted search has no result. Without a pool, searches run one after another in this process; with a pool,
+    each has one thread of a worker.
     """
     if pool is None:
         for number, options in enumerate(searches, start=1):
@@ -431,9 +464,10 @@ def problem_called(
     tokens: str | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> ScheduleProblem:
-    """The problem of a file, a workload or a model; a model without a platform is profiled on the devices here.
+    """Return the problem of a problem file, a workload or a model file.
 
-    Raises OptionError for what does not go with the source, ModelError where there is nothing of that name.
+    A model without a ``platform`` is profiled on this machine's devices. Raises OptionError for an argument that does
+    not apply to the source, and ModelError if neither a file nor a workload has the name.
     """
     path = Path(name)
     if not names_workload(name) and not path.exists():

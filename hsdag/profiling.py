@@ -1,4 +1,4 @@
-"""Profiling a model from end to end: ops and links."""
+"""Profile a model: measure its ops on each device, and the links between devices."""
 
 from __future__ import annotations
 
@@ -29,11 +29,26 @@ from hsdag.runtime.platforms.platform import Platform
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 Matrix = list[list[float | None]]
-"""From each device to each other one."""
+"""Values from each device (row) to each other one (column)."""
 
 
 class ProfiledDevice(Record):
-    """A device that was profiled: all ops together, where it is the fastest for an op, and what that saves."""
+    """The figures of a profiled device, for the whole model.
+
+    Args:
+        latency_s: Median latency of the model on this device alone; None if it does not run there.
+        spread: Interquartile range of the latency, relative to the median.
+        runs: Number of inferences measured.
+        compile_s: Seconds for compiling.
+        first_s: Seconds of the first inference.
+        resident_bytes: Growth of the process's memory by compiling and the first inference.
+        device_bytes: Growth of the device's memory likewise; None if it does not report it.
+        memory_bytes: Memory of the device, if known.
+        launch_s: Seconds for starting a submodel.
+        unsupported_ops: Number of ops that the device does not run.
+        wins: Number of groups of ops for which this is the fastest device.
+        saved_s: Seconds by which it beats the second fastest device, over these groups.
+    """
 
     name: str
     latency_s: float | None
@@ -51,17 +66,21 @@ class ProfiledDevice(Record):
 
 
 class ProfiledLinks(Record):
-    """What a tensor takes between devices."""
+    """The latency and bandwidth of the links between devices."""
 
     latency_s: Matrix
     bandwidth_bytes_per_s: Matrix
 
 
 class HeavyOp(Record):
-    """Ops that some device computes as one, named after the heaviest of them.
+    """A group of ops that some device computes as one, named after its heaviest op.
 
-    ``time_s`` has devices that support it; ``best`` is None where several are equally fast. ``share`` is that in all
-    ops, each on its fastest device.
+    Args:
+        type: Type of the heaviest op.
+        fused_ops: Number of ops in the group.
+        time_s: Seconds on each device that supports the group.
+        best: Fastest device; None if several are equally fast.
+        share: Seconds of the group relative to those of all ops, each group on its fastest device.
     """
 
     name: str
@@ -73,9 +92,16 @@ class HeavyOp(Record):
 
 
 class ProfileResult(Record):
-    """A measured profile, and the problem that was written to the file ``costs``.
+    """The measured profile of a model.
 
-    ``heaviest`` lists all ops that take time, the heaviest first.
+    Args:
+        source: Source of the costs.
+        slowdown: Factor by which work on one device (column) slows another (row) down, by kind of work.
+        ops: Number of ops.
+        units: Number of placement units.
+        heaviest: All groups of ops that take time, heaviest first.
+        costs: Problem file that was written, if any.
+        schedule: Costs as a problem to solve.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -92,7 +118,7 @@ class ProfileResult(Record):
 
 
 class AssumedCosts(Record):
-    """Costs of a platform; nothing was measured."""
+    """The costs of a model on a platform, calculated and not measured, in the problem file ``costs``."""
 
     costs: str
     source: str
@@ -101,9 +127,10 @@ class AssumedCosts(Record):
 
 
 def heaviest_ops(graph: ComputationGraph, profile: ModelProfile) -> tuple[list[HeavyOp], IntArray, FloatArray]:
-    """Groups of ops, heaviest first, and for each device [D] how often it is the fastest, and seconds that this saves.
+    """Return groups of ops, heaviest first, and [D] the number of groups for which each device is the fastest, and the
+    seconds [D] by which it beats the second fastest in these.
 
-    Ops that some device fuses are compared together on all.
+    Ops that some device fuses form one group on all devices.
     """
     pairs = np.asarray([(ops[0], v) for ops in profile.fused for v in ops[1:]], dtype=np.int64).reshape(-1, 2)
     groups = Partition.from_pairs(graph.num_ops, pairs[:, 0], pairs[:, 1])
@@ -152,10 +179,17 @@ def profile(
     fresh: bool = False,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> ProfileResult:
-    """Measure every op on every device, and what goes between them; what ``hsdag profile`` does.
+    """Measure every op on every device, and the transfers between devices, as ``hsdag profile`` does.
 
-    What was measured before is taken from the cache, unless all is to be ``fresh``. ``on_step`` hears what is measured.
-    Raises a ``hsdag.HsdagError`` for what the caller can put right.
+    Raises a ``hsdag.HsdagError`` for what the caller can correct.
+
+    Args:
+        model: Path, or ``ov.Model``.
+        devices: Names as at the command line, for example ``"CPU,GPU.0"``; by default all devices.
+        partition_cpu: Number of devices into which the CPU is divided.
+        inputs: An .npz file with one array for each input; by default inputs are random.
+        fresh: Measure again what the cache has.
+        on_step: Called with a line for each step.
     """
     found = resolve_devices(devices, partition_cpu)
     scenarios = parse_scenarios(data_shape, tokens)
@@ -199,12 +233,12 @@ def assumed_costs(
     shapes: Shapes | None = None,
     scenarios: Sequence[Scenario] = (),
 ) -> ScheduleProblem:
-    """A model's costs on a platform that is not here, by its figures. Raises ModelError as reading does."""
+    """Return a model's costs calculated from the figures of a platform. Raises ModelError as reading a model does."""
     graph = read_sized(source, shapes, scenarios)
     return replace(tied(analytic_costs(graph, platform), placement_units(graph)), model=ModelRecord.of(graph))
 
 
 def tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:
-    """Every op of a problem tied to its unit, so that answers fit the model's own ops."""
+    """Return a problem over ops whose ops are co-located by placement unit, so that answers name the model's ops."""
     names = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
     return replace(problem, labels=replace(problem.labels, colocate=names))

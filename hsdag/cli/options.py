@@ -196,11 +196,11 @@ MORE = (
 
 _PER_DEVICE = "a property of a device: --devices 'CPU[{}=VALUE]', or several devices to compare"
 BENCHMARK_APP: dict[str, str] = {
-    "-api": "leave it out: latency is measured by one request at a time, throughput by several",
-    "-b": "--shape has the batch: --shape 8,3,224,224",
+    "-api": "nothing: latency is measured by one request at a time, throughput by several",
+    "-b": "--shape, which has the batch: --shape 8,3,224,224",
     "-c": "hsdag --extension FILE bench MODEL",
     "-cache_dir": _PER_DEVICE.format("CACHE_DIR"),
-    "-dump_config": "leave it out: --json prints what was measured",
+    "-dump_config": "nothing: --json prints what was measured",
     "-exec_graph_path": "hsdag profile MODEL",
     "-infer_precision": _PER_DEVICE.format("INFERENCE_PRECISION_HINT"),
     "-json_stats": "--json",
@@ -247,7 +247,7 @@ class Command(TyperCommand):
         if self.name == "bench":
             for word in args:
                 if (instead := BENCHMARK_APP.get(word.partition("=")[0].replace("--", "-", 1))) is not None:
-                    raise OptionError(f"{word} is an option of benchmark_app; for hsdag bench {instead}")
+                    raise OptionError(f"{word} is an option of benchmark_app; in its place there is {instead}")
         words: list[str] = []
         self.names = sorted(flags)
         for word in _with_files(args):

@@ -163,7 +163,13 @@ class InspectResult(Record):
 
 
 def devices() -> DevicesResult:
-    """Return the devices that OpenVINO and torch list, and how the CPU can be divided, as ``hsdag devices`` does."""
+    """Return the devices that OpenVINO and torch list, and how the CPU can be divided, as ``hsdag devices`` does.
+
+    Examples:
+        >>> import hsdag
+        >>> [device.name for device in hsdag.devices().openvino]
+        ['CPU'...]
+    """
     found = cpu_topology()
     parts = found.threads if found.threads > 1 else 0
     cpu = CpuThreads(performance_threads=found.performance, efficiency_threads=found.efficiency, max_partitions=parts)
@@ -191,6 +197,15 @@ def inspect(
     Devices are queried if sizes are known and the graph is small, or if they are named. Several named devices are
     profiled to find what they could gain by computing the model together. Raises ModelError and DeviceError as reading
     and loading do, and OptionError if devices are named for a model of unknown sizes.
+
+    Examples:
+        >>> import hsdag, openvino as ov, tempfile
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ov.save_model(ov.Model([ov.opset13.relu(x)], [x], "small"), f"{folder}/small.xml")
+        ...     result = hsdag.inspect(f"{folder}/small.xml")
+        >>> result.nodes, result.op_histogram
+        (3, {'Parameter': 1, 'Relu': 1, 'Result': 1})
     """
     shapes = input_shapes(shape)
     scenarios = parse_scenarios(data_shape, tokens)

@@ -29,34 +29,34 @@ def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics
     for _ in range(MOST_ROUNDS):
         if check.fits(device):
             return device
-        if not _relieve(problem, check.held_bytes, device, problem.memory_bytes - check.peak_bytes(device)):
+        if not _relieve(problem, check.resident_bytes, device, problem.memory_bytes - check.peak_bytes(device)):
             break
     return placement
 
 
-def _relieve(problem: ScheduleProblem, held_bytes: FloatArray, device: IntArray, room: FloatArray) -> bool:
+def _relieve(problem: ScheduleProblem, resident_bytes: FloatArray, device: IntArray, room: FloatArray) -> bool:
     """Move ops off the fullest device, in place, and return whether any could be moved.
 
     Args:
-        held_bytes: Bytes that each op holds on its device [N].
+        resident_bytes: Bytes that each op holds on its device [N].
         device: Placement [N], which is changed.
         room: Bytes that are free on each device, negative where memory is exceeded [D]; changed as well.
     """
     full = int(np.argmin(room))
     moved = False
     extra_s = move_costs_s(problem, device)
-    possible = np.isfinite(extra_s) & (held_bytes[:, None] > 0) & (held_bytes[:, None] <= room[None, :])
+    possible = np.isfinite(extra_s) & (resident_bytes[:, None] > 0) & (resident_bytes[:, None] <= room[None, :])
     possible &= (device == full)[:, None]
     possible[:, full] = False
     ops, targets = np.nonzero(possible)
     wanted = -room[full] / 4
-    for i in np.argsort(extra_s[ops, targets] / held_bytes[ops], kind="stable").tolist():
+    for i in np.argsort(extra_s[ops, targets] / resident_bytes[ops], kind="stable").tolist():
         v, target = ops[i], targets[i]
-        if device[v] == full and held_bytes[v] <= room[target]:
+        if device[v] == full and resident_bytes[v] <= room[target]:
             device[v] = target
             moved = True
-            room[target] -= held_bytes[v]
-            wanted -= held_bytes[v]
+            room[target] -= resident_bytes[v]
+            wanted -= resident_bytes[v]
             if wanted <= 0:
                 break
     return moved

@@ -23,7 +23,7 @@ def devices_of(options: PlaceOptions) -> DeviceSet:
             make_core(found.all)  # raises for properties that a device does not have
         return found
     if options.precision:
-        raise OptionError("--infer-precision is a hint for OpenVINO's devices, which --executor cuda does not use")
+        raise OptionError("--infer-precision is OpenVINO's; with --executor cuda name A=cuda:0[precision=f16]")
     if options.partition_cpu is not None:
         raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
     from hsdag.runtime.torch.devices import resolve_torch_devices  # only here: it loads torch

@@ -196,7 +196,9 @@ def check_of(session: Session, options: PlaceOptions) -> Check:
     if not session.is_on_torch:
         return Check(reduced_precision(session.devices.all), options.reference, options.max_difference)
     own = "numpy" if session.loaded.is_workload else options.reference
-    return Check("f16 or bf16" * session.loaded.reduces_precision, own, options.max_difference)
+    precisions = {spec.properties.get("precision", "f32") for spec in session.devices.all} - {"f32"}
+    reduced = " or ".join(sorted(precisions)) or "f16 or bf16" * session.loaded.reduces_precision
+    return Check(reduced, own, options.max_difference)
 
 
 class Verifier:

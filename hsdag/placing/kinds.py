@@ -188,7 +188,7 @@ class _Trial:
         for spec, *more in alike.values():
             if self._time(spec.name, Candidate(spec.openvino_name)):
                 alone_s |= dict.fromkeys([each.name for each in (spec, *more)], self._taken_s[spec.name])
-        sharding, split = self._of_several(rough_profile(session.graph, session, alone_s))
+        sharding, split = self._of_several(alone_s)
         for spec in [*(each for _, *more in alike.values() for each in more), *others]:
             self._time(spec.name, Candidate(spec.openvino_name))
         for key in list(self._runner.candidates):
@@ -198,12 +198,13 @@ class _Trial:
         times = {name: each_s / least_s for name, each_s in self._taken_s.items()}
         return Kinds(times, self._share, tuple(self._untimed), sharding, split)
 
-    def _of_several(self, profile: ModelProfile) -> tuple[Sharding | None, tuple[str, ...]]:
-        """Time a sharding, copies and a split by this profile, and return the sharding and the split's devices [N]."""
+    def _of_several(self, alone_s: Mapping[str, float]) -> tuple[Sharding | None, tuple[str, ...]]:
+        """Time a sharding, copies and a split by what devices take alone; return the sharding and the split's plan."""
         session, options = self._session, self._options
         if self._is_over(2 * self._compile_s):
             self._untimed += [SHARDS, SPLIT]
             return None, ()
+        profile = rough_profile(session.graph, session, alone_s)
         problem = session.problem(max_share=options.chosen_preset.max_share, profile=profile)
         sharding = ShardProposals(session, options, profile).first() if options.executor != "hetero" else None
         if sharding is not None:

@@ -67,7 +67,7 @@ from hsdag.placing.wanted import Wanted
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM
-from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets
+from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets, plain_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, shortage
@@ -679,13 +679,12 @@ def ignored(options: PlaceOptions) -> str | None:
 
 
 def automatic_candidates(session: Session) -> dict[str, Candidate]:
-    """Return OpenVINO's own choices of devices by the names that users know; none with torch's devices."""
-    candidates = dict[str, Candidate]()
-    if session.is_on_torch:
-        return candidates
-    shown = {spec.openvino_name: spec.name for spec in session.devices.all}
+    """Return OpenVINO's own choices by the names that users know; of torch's devices each alone, without the engine."""
+    candidates, devices = dict[str, Candidate](), session.devices
+    shown = {spec.openvino_name: spec.name for spec in devices.all}
     is_steady = session.model.objective.is_steady
-    for target in automatic_targets(session.devices.placed, session.devices.rivals):
+    own = plain_targets(devices.all) if session.is_on_torch else automatic_targets(devices.placed, devices.rivals)
+    for target in own:
         mode, _, names = target.partition(":")
         label = ",".join(shown[name] for name in names.split(","))
         cumulative = {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"} if is_steady and mode == "AUTO" else {}
@@ -696,4 +695,4 @@ def automatic_candidates(session: Session) -> dict[str, Candidate]:
 def is_one_device(session: Session, target: str) -> bool:
     """Return whether OpenVINO's own choice for a target is a single device, which is compared anyway."""
     mode, _, names = target.partition(":")
-    return len(set(session.automatic_ops(target))) == 1 if mode == "HETERO" else "," not in names
+    return len(set(session.automatic_ops(target))) == 1 if mode == "HETERO" else mode == "AUTO" and "," not in names

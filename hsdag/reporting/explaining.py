@@ -257,6 +257,14 @@ def explain(
     Args:
         run: Run folder whose costs are used; by default the one next to the placement file.
         model: Path or ``ov.Model`` whose profile gives the costs; it is measured unless the cache has it.
+
+    Examples:
+        >>> import hsdag, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.relu(x)], [x], "small")
+        >>> explanation = hsdag.explain(hsdag.place(model, "CPU", budget="1s").placement, model=model)
+        >>> explanation.ops
+        {'CPU': 3}
     """
     if run is not None and model is not None:
         raise OptionError("costs come from --run or from --model, not from both; leave one out")

@@ -1,17 +1,17 @@
-"""Which simulated plans to measure next: those of the largest expected improvement, unlike each other.
+"""Choose which simulated plans to measure next: a diverse batch with the largest expected improvements.
 
-What a simulation leaves unknown of a plan over several devices is taken as the sum of an error of every edge that it
-cuts (a broken fusion, a change of layout) and one of every unit on its device, all independent and normal with mean 0:
-of c seconds for an edge, of w times its duration for a unit. So the errors of plans x and x' have the covariance
-c^2 |cuts of both| + w^2 sum of t_u^2 over the units u on the same device in both, which is the product of their rows of
-features: c for each edge that is cut, w t_u for each unit on its device. This is a Gaussian process. Measured plans,
-with their scatter, give the error of every candidate a posterior mean and deviation (Rasmussen and Williams 2006, eqs.
-2.23 and 2.24); c and w are those that explain them best (eq. 2.30). A candidate is then expected at mu, its simulated
-value with the mean error, give or take sigma. Against the least measured value f its expected improvement is
-(f - mu) Phi(z) + sigma phi(z) with z = (f - mu) / sigma (Jones, Schonlau and Welch 1998, eq. 15): large for what
-promises much, and for what little is known of. A plan that is chosen is taken to come out at its mu, which leaves
-little doubt, and little to gain, of plans like it (the kriging believer of Ginsbourger, Le Riche and Carraro 2010):
-that keeps a batch diverse.
+The error of a simulated value is modelled as a sum of independent normal errors with mean 0: one for every edge that
+the plan cuts (a broken fusion, a change of layout), with a deviation of c seconds, and one for every unit on its
+device, with a deviation of w times its duration. So the errors of plans x and x' have the covariance
+c^2 |cuts of both| + w^2 sum of t_u^2 over the units u on the same device in both. This is the product of the plans'
+feature rows: c for each edge that is cut, w t_u for each unit on its device. The errors form a Gaussian process. The
+measured plans, with their scatter, give the error of every candidate a posterior mean and deviation (Rasmussen and
+Williams 2006, eqs. 2.23 and 2.24); c and w are chosen to explain the measurements best (eq. 2.30). The value expected
+of a candidate is then normal, with a mean mu, its simulated value corrected by the mean error, and a deviation sigma.
+Against the smallest measured value f its expected improvement is (f - mu) Phi(z) + sigma phi(z) with
+z = (f - mu) / sigma (Jones, Schonlau and Welch 1998, eq. 15): large if mu is small, and if sigma is large. Once a plan
+is chosen, its measured value is assumed to be its mu. That leaves similar plans little uncertainty and little to gain,
+and so keeps the batch diverse (the kriging believer of Ginsbourger, Le Riche and Carraro 2010).
 
 Legend: U placement units, D devices, E edges between units, B candidates, M measured plans, F = E + U D features.
 """
@@ -27,29 +27,34 @@ from scipy.special import ndtr
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 
 CUT_SHARES, UNIT_SHARES = (0.005, 0.0025, 0.01, 0.00125, 0.02), (0.1, 0.03, 0.3)
-"""The choices of c, as a share of the least measured value, and of w; ahead the usual ones, whose logarithms are the
-means of normal distributions with deviation 1 before anything is known."""
+"""The values tried for c, relative to the smallest measured value, and for w. The prior of each is log-normal with
+deviation 1, and its median is the first value of the list."""
 
 SCATTER = 0.01
-"""Of measured values, as a share."""
+"""Relative standard deviation of measured values."""
 
 LEAST_MEAN, LEAST_VARIANCE = -0.9, 1e-12
-"""Bounds on relative errors: values are positive, and rounding may leave less variance than nothing."""
+"""Least mean and variance of relative errors: values are positive, and rounding may make a variance negative."""
 
 LEAST_GAIN = 1e-4
-"""What is expected to improve on the best by a smaller share is not worth measuring."""
+"""Stop choosing plans once the largest expected improvement, relative to the best value, is smaller than this."""
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What the values of plans are made of: edges [E] between units, and seconds [U, D] of units on devices."""
+    """The parts of plans' values: edges [E] between units, and the seconds [U, D] of units on devices."""
 
     edge_src: IntArray
     edge_dst: IntArray
     time_s: FloatArray
 
     def features(self, placements: IntArray, cut_s: float, share: float) -> FloatArray:
-        """[B, F] of placements [B, U]: ``cut_s`` seconds for an edge that is cut, a share of those of a unit there."""
+        """Return the features [B, F] of placements [B, U].
+
+        Args:
+            cut_s: Deviation c in seconds, the feature of an edge that is cut.
+            share: Factor w of a unit's seconds, the feature of the unit on its device.
+        """
         is_cut = placements[:, self.edge_src] != placements[:, self.edge_dst]
         is_there = placements[:, :, None] == np.arange(self.time_s.shape[1])
         of_units = np.where(is_there, share * self.time_s, 0.0).reshape(len(placements), self.time_s.size)
@@ -58,9 +63,12 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The least value measured, and the plans over several devices that were measured.
+    """The measurements so far of plans over several devices.
 
-    These are placements [M, U] with measured and simulated values [M].
+    Args:
+        best: Smallest value measured of any plan, infinite if none succeeded.
+        placements: Measured placements [M, U].
+        measured: Their measured values [M]; ``simulated`` likewise.
     """
 
     best: float
@@ -71,18 +79,22 @@ class Evidence:
 
     @property
     def errors(self) -> FloatArray:
-        """[M] of simulated values, as shares of them."""
+        """Return [M] the errors of simulated values, relative to them."""
         return np.asarray(self.measured / self.simulated - 1.0, dtype=np.float64)
 
     def features(self, cut_s: float, share: float) -> FloatArray:
-        """[M, F] of their relative errors."""
+        """Return [M, F] the features of the relative errors."""
         return np.asarray(self.terms.features(self.placements, cut_s, share) / self.simulated[:, None])
 
 
 def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: Evidence, count: int) -> list[int]:
-    """Which of placements [B, U] of simulated values [B] to measure next: indices of at most ``count``, in order.
+    """Return the indices of the candidates to measure next, at most ``count``, in the order of choice.
 
-    Where no plan runs so far, those of the least simulated values; else see the module.
+    As long as no plan was measured successfully, those with the smallest simulated values are chosen.
+
+    Args:
+        placements: Candidates [B, U].
+        simulated: Their simulated values [B].
     """
     if not np.isfinite(evidence.best):
         return [int(i) for i in np.argsort(simulated, kind="stable")[:count]]
@@ -105,14 +117,14 @@ def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: 
 
 
 def improvement(best: float, mean: FloatArray, deviation: FloatArray) -> FloatArray:
-    """[B] by how much normal values of these means and deviations [B], more than 0, are below ``best``, on average."""
+    """Return [B] the expected improvements on ``best`` of normal values, given their means and deviations [B] > 0."""
     z = (best - mean) / deviation
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
     return np.asarray((best - mean) * ndtr(z) + deviation * density, dtype=np.float64)
 
 
 def _most_probable(evidence: Evidence) -> tuple[float, float]:
-    """The error of a cut edge in seconds, and that of a unit as a share."""
+    """Return the most probable c, in seconds, and w."""
 
     def log_probability(choice: tuple[float, float]) -> float:
         covariance = _covariance(evidence.features(choice[0] * evidence.best, choice[1]))
@@ -125,9 +137,12 @@ def _most_probable(evidence: Evidence) -> tuple[float, float]:
 
 
 def _posterior(features: FloatArray, known: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """[B] means and deviations of relative errors of features [B, F], given ``errors`` [M] of ``known`` [M, F].
+    """Return the means and deviations [B] of candidates' relative errors, without the scatter of measuring.
 
-    They are without the scatter of measuring.
+    Args:
+        features: Features of the candidates [B, F].
+        known: Features of the measured plans [M, F].
+        errors: Relative errors of the measured plans [M].
     """
     shared = features @ known.T
     weights = np.linalg.solve(_covariance(known), shared.T).T
@@ -136,5 +151,5 @@ def _posterior(features: FloatArray, known: FloatArray, errors: FloatArray) -> t
 
 
 def _covariance(features: FloatArray) -> FloatArray:
-    """[M, M] of the relative errors of what was measured, the scatter of measuring included."""
+    """Return [M, M] the covariance of the measured plans' relative errors, the scatter of measuring included."""
     return np.asarray(features @ features.T + SCATTER**2 * np.eye(len(features)), dtype=np.float64)

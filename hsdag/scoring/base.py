@@ -1,4 +1,4 @@
-"""Evaluators: scores of plans under an objective, simulated or measured. Legend: U placement units."""
+"""Define what an evaluator is: it scores plans under an objective, by simulating or by measuring them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class SearchStopped(Exception):  # noqa: N818 - an ending we expect, not an error
-    """Raised inside a search when its budget is spent or the user interrupts it; all results are kept."""
+    """Raised inside a search when its budget is spent or the user interrupts it; results so far are kept."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """The value of one plan in the objective's unit, or infinity and why there is none."""
+    """The value of one plan in the objective's unit, or an infinite value and the reason of the failure."""
 
     value: float = math.inf
     failure: str | None = None
@@ -34,18 +34,21 @@ class Score:
 
     @staticmethod
     def failed(reason: str) -> Score:
-        """The score of a plan that has no value."""
+        """Return the score of a plan that has no value."""
         return Score(failure=reason)
 
 
 class Evaluator(ABC):
-    """Scores plans of placement units.
+    """Base of objects that score plans of placement units.
 
-    ``is_cheap`` says that plans are simulated, so that thousands can be had and are best evaluated many at a time;
-    else each takes long and is worth keeping by itself. ``takes_order`` says that the order of a plan matters.
-    ``measures`` says that some of the plans that are asked about are measured, ``version`` changes when costs are
-    recalibrated: holders of scores request them again. ``for_workers`` gives the same simulated scores in another
-    process, without a budget; None where plans are measured.
+    Attributes:
+        is_cheap: Whether plans are simulated: thousands can be evaluated, best many at a time. Otherwise each takes
+            long, and is recorded on its own.
+        measures: Whether some of the evaluated plans are measured.
+        takes_order: Whether the score of a plan depends on its order.
+        version: Number that changes when costs are recalibrated; scores from before are then out of date.
+        for_workers: Evaluator that gives the same simulated scores in another process, without a budget; None if
+            plans are measured.
     """
 
     is_cheap: bool = False
@@ -56,46 +59,59 @@ class Evaluator(ABC):
 
     @property
     def progress(self) -> float:
-        """The share of the budget that is spent, 0 where there is none."""
+        """Return the spent share of the budget, from 0 to 1; 0 without a budget."""
         return 0.0
 
     @property
     def evaluations_left(self) -> float:
-        """Evaluations that the budget leaves, infinite where it does not count them."""
+        """Return the number of evaluations left in the budget; infinite if it does not limit them."""
         return math.inf
 
     def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:  # noqa: ARG002
-        """Take note, whatever the budget, of what a method has found by itself: the scores of its best ``plans``.
+        """Record what a method has found by simulating on its own, and return the scores of ``plans``.
 
-        They are counted with the ``count`` of all that it has simulated, here or before; no plan of the units is below
-        ``bound``.
+        This is possible whatever the budget.
+
+        Args:
+            plans: The best plans found.
+            count: Number of plans that the method has simulated, to be counted as evaluations.
+            bound: Lower bound on the value of any plan of the units.
         """
         return self.evaluate(plans)
 
     def check(self) -> None:  # noqa: B027 - most evaluators have no end of their own
-        """Raise SearchStopped when the search has to end; methods that compute for long ask now and then."""
+        """Raise SearchStopped if the search has to end; methods call this during long computations."""
 
     @abstractmethod
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """One score per plan, in order. Raises SearchStopped when the search has to end."""
+        """Return the score of each plan, in order. Raises SearchStopped if the search has to end."""
 
 
 class Checkpoint(Protocol):
-    """Keeps the one state of a method, tensors by name and a JSON-able mapping, so that a search can be resumed."""
+    """Protocol of a store for the state of a method, from which a search can be resumed.
+
+    The state is a table of tensors by name, and a mapping that JSON can express.
+    """
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Replace the stored state."""
 
     def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """The stored state, or None when nothing was stored yet."""
+        """Return the stored state; None if nothing was stored yet."""
 
 
 @dataclass(frozen=True)
 class SearchMeasurement:
-    """How a placement is measured during a search: ``warm_ups`` runs, then the median of up to ``runs``.
+    """The rule by which a placement is measured during a search.
 
-    A placement whose first runs are ``give_up`` times slower than the best so far is not measured further.
-    The HSDAG paper (Table 2) takes 10 runs and the mean of the last 5: ``paper()``.
+    The HSDAG paper (Table 2) makes 10 runs and takes the mean of the last 5, as ``paper()`` does.
+
+    Args:
+        warm_ups: Number of runs before those that count.
+        runs: Number of runs that count.
+        give_up: Measure no further if the fastest warm-up takes more than this many times as long as the best
+            placement so far.
+        use_mean: Whether the mean of the runs counts, instead of their median.
     """
 
     warm_ups: int = 2
@@ -104,7 +120,12 @@ class SearchMeasurement:
     use_mean: bool = False
 
     def seconds(self, run: Callable[[int], Sequence[float]], best_s: float) -> float:
-        """What a placement takes, where ``run(n)`` times n inferences of it and the best so far takes ``best_s``."""
+        """Return the seconds that an inference of a placement takes.
+
+        Args:
+            run: Function that makes a number of inferences and returns the seconds of each.
+            best_s: Seconds of the best placement so far.
+        """
         first_s = min(run(self.warm_ups), default=0.0)
         if first_s > self.give_up * best_s:
             return float(first_s)
@@ -113,5 +134,5 @@ class SearchMeasurement:
 
     @staticmethod
     def paper() -> SearchMeasurement:
-        """Table 2 of the HSDAG paper."""
+        """Return the rule of the HSDAG paper, Table 2."""
         return SearchMeasurement(warm_ups=5, runs=5, give_up=float("inf"), use_mean=True)

@@ -1,4 +1,4 @@
-"""Hybrid evaluation: simulate many plans, measure the most promising few, learn from those.
+"""Evaluate plans in a hybrid way: simulate many, measure the few most promising, and calibrate the costs by those.
 
 Legend: B plans, U placement units.
 """
@@ -22,20 +22,24 @@ from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ModelEvaluator, placements_of, priorities_of, score_of
 
 KEPT = 16
-"""Number of promising simulated plans: what is no worse than these is kept for a resumed search."""
+"""Keep this many of the best simulated plans for a resumed search."""
 
 MOST_CANDIDATES = 512
-"""Simulated plans, those of the least values, among which is chosen what to measure."""
+"""Choose what to measure among at most this many simulated plans, those of the smallest values."""
 
 
 @dataclass(frozen=True)
 class HybridSchedule:
-    """When to measure, and when to stop.
+    """The rule for when a search measures, in rounds, and when it stops.
 
-    After ``first`` plans that were asked about, and again each time their number has doubled but at the latest after
-    ``longest`` more or ``share`` of the budget, at most ``measured_each`` are measured. The search ends
-    after ``patience`` such rounds in a row in which none of them was better than what was known before by ``gain``,
-    or after ``most`` plans. With ``measured_each`` 0 it never measures and ends at ``most``.
+    Args:
+        first: Measure for the first time after this many plans, then whenever their number has doubled.
+        longest: Measure at the latest after this many plans since the last round.
+        share: Measure at the latest after this share of the budget's seconds since the last round.
+        measured_each: Measure at most this many plans in a round; 0 means never.
+        patience: Stop after this many rounds in a row without a gain; 0 means never.
+        gain: A round has a gain if it improves the best value by more than this share.
+        most: Stop after this many plans.
     """
 
     first: float = 500
@@ -48,24 +52,29 @@ class HybridSchedule:
 
     @staticmethod
     def simulated() -> HybridSchedule:
-        """Nothing is measured during the search."""
+        """Return the rule of a search that measures nothing."""
         return HybridSchedule(measured_each=0)
 
     @staticmethod
     def between_slices() -> HybridSchedule:
-        """For searches in slices, after each of which ``measure_promising`` is called."""
+        """Return the rule of a search in slices, whose caller calls ``measure_promising`` after each slice."""
         return HybridSchedule(first=np.inf, share=np.inf, patience=5)
 
 
 @dataclass(eq=False)
 class HybridEvaluator(Evaluator):
-    """Answers with simulated values, or measured ones where a plan was measured.
+    """Evaluator that gives the measured score of a plan that was measured, and the simulated score of any other.
 
-    ``measured`` keeps what was measured, and its budget of seconds is the search's. What it holds already, from
-    the first guesses or an earlier part of the search, calibrates the costs from the start; every round of
-    measurements refines them, has all plans seen so far simulated again, and raises ``version``. ``keep`` hears of
-    promising simulated plans before their scores are reported; ``kept`` are those of an earlier part of the search.
-    Plans that exceed the memory of a device fail.
+    All measurements so far calibrate the costs. Every round of measurements refines them, simulates all plans again,
+    and raises ``version``. Plans that exceed the memory of a device fail.
+
+    Args:
+        prior: Costs before calibration, from the profile.
+        measured: Evaluator that measures and records, with the search's budget of seconds. Plans that it has recorded
+            before count from the start.
+        kept: Promising simulated plans of an earlier part of the search.
+        keep: Called with promising simulated plans before their scores are returned.
+        on_round: Called with a line after each round of measurements.
     """
 
     problem: Problem
@@ -82,7 +91,7 @@ class HybridEvaluator(Evaluator):
         self._model = ModelEvaluator(self.problem, self.prior, self.takes_order)
         self.measures = self.schedule.measured_each > 0
         self._kept = set(kept)
-        self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
+        self._seen = dict.fromkeys(kept, np.inf)  # value of each plan under the present costs
         self._known: dict[Plan, Score] = {}
         self._leaders: list[Plan] = []
         self._num_asked, self._num_spent, self._idle_rounds = 0, 0, 0
@@ -96,21 +105,21 @@ class HybridEvaluator(Evaluator):
 
     @property
     def progress(self) -> float:
-        """The share of the plans that may be asked about."""
+        """Return the number of plans so far, relative to the most that the rule allows."""
         return self._num_asked / self.schedule.most
 
     @property
     def num_simulated(self) -> int:
-        """Plans simulated so far, here or by a method itself."""
+        """Return the number of plans simulated so far, here or by methods on their own."""
         return self._num_asked + self._num_spent
 
     @property
     def has_converged(self) -> bool:
-        """Whether the last rounds of measurements found nothing better."""
+        """Return whether the last ``patience`` rounds of measurements had no gain."""
         return 0 < self.schedule.patience <= self._idle_rounds
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """One score per plan. Raises SearchStopped when the schedule or the budget says so."""
+        """Return the score of each plan; measure if a round is due. Raises SearchStopped at the end of the search."""
         self.check()
         scores = self.report(plans)
         waited_s = self.measured.elapsed_s - self._round_s
@@ -123,7 +132,7 @@ class HybridEvaluator(Evaluator):
         return scores
 
     def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:  # noqa: ARG002
-        """One score per plan, whatever the schedule and the budget; nothing is measured."""
+        """Return the score of each plan without measuring, whatever the rule and the budget."""
         self._num_spent += count
         plans = plans if self.takes_order else [plan.unordered for plan in plans]
         fresh = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]
@@ -133,30 +142,33 @@ class HybridEvaluator(Evaluator):
         return [self._known.get(plan) or score_of(self._seen[plan]) for plan in plans]
 
     def check(self) -> None:
-        """Raise SearchStopped when the budget is spent."""
+        """Raise SearchStopped if the search was stopped or has spent its seconds."""
         self.measured.check()
 
     def simulated(self, plans: Sequence[Plan]) -> FloatArray:
-        """[B] simulated values; infinite where a plan is illegal or too large for a device's memory."""
+        """Return [B] the simulated values of plans; infinite for one that is illegal or exceeds a device's memory."""
         return self._model.values(plans)
 
     @property
     def costs(self) -> PlacementCosts:
-        """As the measurements so far have it."""
+        """Return the costs, calibrated by the measurements so far."""
         return self._model.costs
 
     def promising(self, count: int) -> list[Plan]:
-        """The plans over several devices with the least simulated value that were not measured, best first."""
+        """Return the plans over several devices with the smallest simulated values, not yet measured, best first."""
         return self._least(count, [plan for plan in self._seen if plan not in self._known])
 
     def best(self, count: int) -> list[Plan]:
-        """The plans of the least values, measured or else simulated, least first."""
+        """Return the plans of the smallest values, measured or otherwise simulated, smallest first."""
         values = self._seen | {plan: score.value for plan, score in self._known.items()}
         legal = [plan for plan, value in values.items() if np.isfinite(value)]
         return heapq.nsmallest(count, legal, key=values.__getitem__)
 
     def measure_promising(self) -> None:
-        """Measure what the rule chooses of the most promising plans, and recalibrate. Raises SearchStopped."""
+        """Make a round of measurements, and recalibrate the costs.
+
+        Raises SearchStopped if the search has to end, after recalibrating by what was measured until then.
+        """
         if not self.schedule.measured_each:
             return
         before = self._best()
@@ -169,10 +181,10 @@ class HybridEvaluator(Evaluator):
         self.on_round(f"{self.num_simulated} placements simulated, {self.measured.num_evaluations} measured")
 
     def _chosen(self) -> list[Plan]:
-        """What to measure next: what is expected to improve on the best, else the least simulated value.
+        """Return the plans to measure next: those with the largest expected improvements.
 
-        For the expectation knows no errors of costs but those of its terms, and only measuring shows what boundaries
-        cost.
+        If none is expected to improve, the plan with the smallest simulated value is measured all the same: the
+        expectation only knows errors of edges and units, and only measuring shows what boundaries cost.
         """
         if not (candidates := self.promising(MOST_CANDIDATES)):
             return []
@@ -188,7 +200,10 @@ class HybridEvaluator(Evaluator):
         return [candidates[i] for i in chosen]
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:
-        """The simulated plans over several devices of the least values, least first, with the best order of each."""
+        """Return the ``count`` plans over several devices of the smallest simulated values, smallest first.
+
+        Of plans that differ only in their order, the best one counts.
+        """
         best: dict[Plan, Plan] = {}
         for plan in plans:
             if self._seen[plan] < self._seen[best.setdefault(plan.unordered, plan)]:
@@ -197,14 +212,14 @@ class HybridEvaluator(Evaluator):
         return heapq.nsmallest(count, legal, key=self._seen.__getitem__)
 
     def _keep_promising(self, plans: Sequence[Plan]) -> None:
-        """Hand over those that are among the best so far, before anything else can happen to them."""
+        """Call ``keep`` with those of the plans that are among the best so far and were not kept before."""
         self._leaders = self._least(KEPT, [*self._leaders, *plans])
         if new := [plan for plan in self._leaders if plan not in self._kept]:
             self.keep(new)
             self._kept |= set(new)
 
     def _recalibrate(self) -> None:
-        """Fit the costs to all that was measured so far, starting from the profile each time."""
+        """Fit the costs to all measurements so far, starting from the profile each time."""
         self.version += 1
         self._known = {event.plan: event.score for event in self.measured.events}
         if done := [event for event in self.measured.events if event.score.failure is None]:

@@ -1,4 +1,4 @@
-"""Measured evaluation: every placement is compiled and run by its executor in the worker process."""
+"""Evaluate placements by measuring: a worker process compiles and runs each of them under its executor."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from hsdag.scoring.base import Evaluator, Score, SearchMeasurement
 from hsdag.scoring.schedule import UNSUPPORTED
 
 Objection: TypeAlias = Callable[[str], str | None]
-"""Says of an open candidate why it must not be used, and then it is not timed."""
+"""Function from an opened candidate's key to the reason to reject it, or None; rejected candidates are not timed."""
 _KEY = "search"
 
 
 def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, executor: ExecutorName) -> Candidate:
-    """A plan over ``devices`` as something to compile for an executor; HETERO takes no order."""
+    """Return the candidate that runs a plan over ``devices`` under an executor; HETERO ignores the plan's order."""
     names = [spec.openvino_name for spec in devices]
     of_ops = [names[d] for d in problem.expand(plan.placement).tolist()]
     if executor == "hetero":
@@ -37,7 +37,12 @@ def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, ex
 
 @dataclass(eq=False)
 class MeasuredEvaluator(Evaluator):
-    """Latency (or period) of plans, which ``runner`` opens and runs one at a time in its worker process."""
+    """Evaluator that measures plans one at a time: their latency, or their period, in seconds.
+
+    Args:
+        runner: Opens and runs candidates in its worker process.
+        objection: Rejects opened candidates; None accepts all.
+    """
 
     problem: Problem
     devices: Sequence[DeviceSpec]
@@ -51,7 +56,7 @@ class MeasuredEvaluator(Evaluator):
         self._best_s = np.inf
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """Compile and time each placement; those that fail, crash or hang say why."""
+        """Compile and time each plan; the score of one that fails, crashes or hangs has the reason."""
         return [self._evaluate(plan) for plan in plans]
 
     def _evaluate(self, plan: Plan) -> Score:

@@ -1,4 +1,4 @@
-"""Memory: which devices a placement overfills. Legend: N ops, D devices."""
+"""Find the devices whose memory a placement exceeds. Legend: N ops, E edges, D devices."""
 
 from __future__ import annotations
 
@@ -14,39 +14,42 @@ from hsdag.runtime.problem.semantics import Links, Order, Semantics
 from hsdag.runtime.simulator.simulation import simulate
 
 MEMORY_TOLERANCE = 1e-9
-"""A peak this share above a limit is rounding, not excess."""
+"""Relative excess up to which a peak above a limit counts as rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryCheck:
-    """Which devices a placement of ops overfills: the peak of one simulated inference is what counts."""
+    """Check of placements of ops against the memory of devices, by the peak of one simulated inference."""
 
     problem: ScheduleProblem
     semantics: Semantics
 
     @cached_property
     def has_limits(self) -> bool:
-        """Whether any device has a limit."""
+        """Return whether any device has a limit."""
         return bool(np.isfinite(self.problem.memory_bytes).any())
 
     @property
-    def held_bytes(self) -> FloatArray:
-        """[N] what an op may hold: its weights and its result."""
+    def resident_bytes(self) -> FloatArray:
+        """Return [N] the bytes that each op may keep in memory: its weights and its result."""
         return self.problem.weight_bytes + self.problem.output_bytes
 
     def fits(self, device: IntArray) -> bool:
-        """Whether a placement [N] overfills no device."""
+        """Return whether a placement [N] exceeds the memory of no device."""
         return not self.overfull(device).any()
 
     def reason(self, device: IntArray, priority: IntArray | None = None) -> str | None:
-        """Why a placement [N] with ranks [N] does not fit; None where it does."""
+        """Return why a placement [N] with ranks [N] does not fit into memory; None if it does."""
         if not (full := self.overfull(device, priority)).any():
             return None
         names = ", ".join(self.problem.device_names[d] for d in np.flatnonzero(full))
         return f"the memory of {names} is exceeded"
 
     def overfull(self, device: IntArray, priority: IntArray | None = None) -> BoolArray:
-        """[D] which devices a placement [N] overfills; simulated only where sums do not tell."""
+        """Return [D] whether a placement [N] exceeds the memory of each device.
+
+        The placement is simulated only if the sums of weights and results leave that open.
+        """
         problem = self.problem
         nothing = np.zeros(problem.num_devices, dtype=np.bool_)
         if not self.has_limits:
@@ -62,22 +65,22 @@ class MemoryCheck:
         return over_memory(problem, self.peak_bytes(device, priority))
 
     def peak_bytes(self, device: IntArray, priority: IntArray | None = None) -> FloatArray:
-        """[D] simulated peaks of one inference; without ranks, in the order that devices take ops by themselves."""
+        """Return [D] the peak bytes in one simulated inference; without ranks, ops run in the semantics' own order."""
         order = None if self.semantics.order is Order.PRIORITY else self.semantics.order
         semantics = one_inference(replace(self.semantics, order=order))
         return simulate(self.problem, device, semantics, priority).peak_memory_bytes
 
 
-def over_memory(problem: ScheduleProblem, held_bytes: ArrayLike) -> BoolArray:
-    """[D] which devices have less memory than ``held_bytes`` [D]."""
-    return np.asarray(np.asarray(held_bytes) > problem.memory_bytes * (1 + MEMORY_TOLERANCE), dtype=np.bool_)
+def over_memory(problem: ScheduleProblem, resident_bytes: ArrayLike) -> BoolArray:
+    """Return [D] whether ``resident_bytes``, [D] or a number for all devices, exceed the memory of each device."""
+    return np.asarray(np.asarray(resident_bytes) > problem.memory_bytes * (1 + MEMORY_TOLERANCE), dtype=np.bool_)
 
 
 def is_split_forced(problem: ScheduleProblem) -> bool:
-    """Whether no device has the memory for all weights."""
+    """Return whether no device has the memory for all weights."""
     return bool(over_memory(problem, problem.weight_bytes.sum()).all())
 
 
 def one_inference(semantics: Semantics) -> Semantics:
-    """The semantics of a single run: blocking links, which only a stream of runs has, become independent."""
+    """Return the semantics of a single inference: blocking links, which need a stream of them, become independent."""
     return replace(semantics, links=Links.INDEPENDENT) if semantics.links is Links.BLOCKING else semantics

@@ -1,4 +1,4 @@
-"""Files of tensors, as safetensors: policies for reuse with a card, and states to resume from."""
+"""Read and write safetensors files: trained policies with a card, and states from which a run resumes."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ FORMAT, VERSION = "hsdag-policy", 1
 
 @dataclass(frozen=True, eq=False)
 class PolicyFile:
-    """Weights by name and their card: method, options, families, problems, updates, seed and the last figures."""
+    """A policy: weights by name, and a card with the method, options, family, problems, updates, seed and results."""
 
     weights: Mapping[str, NDArray[Any]]
     card: Mapping[str, Any]
 
 
 def write_policy(path: Path, weights: Mapping[str, ArrayLike], card: Mapping[str, Any]) -> None:
-    """Write a policy, atomically. Raises OutputError when that fails."""
+    """Write a policy file atomically. Raises OutputError if that fails."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **card}, allow_nan=False)
     write_atomically(path, save({name: np.ascontiguousarray(each) for name, each in weights.items()}, {"card": text}))
 
 
 def read_policy(path: Path, method: str) -> PolicyFile:
-    """A policy file of a method, or of none that it names, whose weights are finite.
+    """Read a policy file of a method.
 
-    Raises FileFormatError for any other file.
+    Raises FileFormatError if the file is missing or not a policy, if its card names another method, or if weights are
+    not finite.
     """
     try:
         weights, metadata = _tensors(path, "np")
-    except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two of bfloat16 and float8
+    except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two for bfloat16 and float8
         raise _no_policy(path, str(error)) from error
     card = parse_json(metadata.get("card", "{}"), f"the card of {path}")
     for name, tensor in weights.items():
-        if tensor.dtype.kind != "f":  # such as bfloat16, once another library has taught it to NumPy
+        if tensor.dtype.kind != "f":  # for example bfloat16, if another library has registered it with NumPy
             raise _no_policy(path, f"{name} has numbers of type {tensor.dtype}")
     if not isinstance(card, dict) or card.get("format") != FORMAT or card.get("version") != VERSION:
         raise _no_policy(path, f"its card says {str(card)[:99]}, not {FORMAT!r} version {VERSION}")
@@ -69,19 +70,19 @@ def _no_policy(path: Path, reason: str) -> FileFormatError:
 
 @dataclass(frozen=True)
 class StateFile:
-    """A checkpoint in one file, replaced atomically."""
+    """A checkpoint that keeps the state in one file, replaced atomically."""
 
     path: Path
 
     def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """Replace the stored state. Raises OutputError."""
+        """Replace the stored state. Raises OutputError if the file cannot be written."""
         from safetensors.torch import save
 
         contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
         write_atomically(self.path, save(contiguous, {"state": json.dumps(dict(state))}))
 
     def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """The stored state, or None when nothing was stored yet. Raises FileFormatError."""
+        """Return the stored state; None if there is no file. Raises FileFormatError if the file is damaged."""
         if not self.path.exists():
             return None
         try:

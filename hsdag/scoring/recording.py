@@ -1,4 +1,4 @@
-"""Recording: caches scores, records each one, keeps the best, and ends a search in time."""
+"""Record the scores of a search: evaluate no plan twice, keep the best, and stop at the end of the budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hsdag.scoring.base import Evaluator, Score, SearchStopped
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """One evaluated plan: its score, and how many seconds into the search it was known."""
+    """An evaluated plan, its score, and the seconds into the search at which the score was known."""
 
     plan: Plan
     score: Score
@@ -25,7 +25,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may spend: seconds in all, counted over resumed parts, and evaluations."""
+    """The limits of a search, its resumed parts included: seconds, and number of evaluations."""
 
     seconds: float = float("inf")
     evaluations: float = float("inf")
@@ -33,11 +33,16 @@ class Budget:
 
 @dataclass(eq=False)
 class RecordingEvaluator(Evaluator):
-    """Wraps an evaluator: no plan is evaluated twice, and nothing found is lost.
+    """Evaluator that records each score of another, evaluates no plan twice, and keeps to a budget.
 
-    ``on_event`` hears of every evaluated plan before its score is told. ``past`` are events of an earlier part of the
-    same search; they answer from the cache and their time counts against the budget. Where the order of plans does not
-    matter, it is left out.
+    If scores do not depend on the order of plans, the order is dropped, and plans that differ in nothing else are one.
+
+    Args:
+        inner: Evaluator of the plans.
+        past: Events of an earlier part of the same search: their plans are not evaluated again, and their time counts
+            against the budget.
+        should_stop: Returns whether the search should stop.
+        on_event: Called with every evaluated plan before its score is returned.
     """
 
     inner: Evaluator
@@ -50,7 +55,7 @@ class RecordingEvaluator(Evaluator):
         self.events: list[Event] = []
         self.is_cheap, self.takes_order = self.inner.is_cheap, self.inner.takes_order
         self.for_workers = self.inner if self.inner.is_cheap else None
-        self.improvements: list[Event] = []  # each better than all before it
+        self.improvements: list[Event] = []  # each is better than all events before it
         self._num_spent = 0
         self.bound: Bound | None = None
         self._cache: dict[Plan, Score] = {}
@@ -61,47 +66,51 @@ class RecordingEvaluator(Evaluator):
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of search so far, earlier parts included."""
+        """Return the seconds of the search so far, earlier parts included."""
         return self._spent_s + time.monotonic() - self._begin
 
     @property
     def num_evaluations(self) -> int:
-        """Distinct plans evaluated, earlier parts included, and those that methods have simulated by themselves."""
+        """Return the number of distinct plans evaluated, in earlier parts or by methods on their own included."""
         return len(self.events) + self._num_spent
 
     @property
     def evaluations_left(self) -> float:
-        """Evaluations that the budget leaves."""
+        """Return the number of evaluations left in the budget."""
         return max(self.budget.evaluations - self.num_evaluations, 0)
 
     @property
     def progress(self) -> float:
-        """The share of the evaluations that is spent; where each takes long, that of the seconds if it is more."""
+        """Return the spent share of the evaluations; if each takes long, of the seconds if that share is larger."""
         of_evaluations = self.num_evaluations / self.budget.evaluations
         return of_evaluations if self.is_cheap else max(of_evaluations, self.elapsed_s / self.budget.seconds)
 
     def check(self) -> None:
-        """Raise SearchStopped when the search has to end."""
+        """Raise SearchStopped if the search was stopped or has spent its seconds."""
         if self.should_stop() or self.elapsed_s >= self.budget.seconds:
             raise SearchStopped
 
     def best(self, count: int = 1) -> list[Event]:
-        """The events of the least values, least first; fewer where fewer succeeded."""
-        if count == 1:  # asked after every event
+        """Return the ``count`` events of the smallest values, smallest first; fewer if fewer plans succeeded."""
+        if count == 1:  # a quick answer, as it is needed after every event
             return self.improvements[-1:]
         done = [event for event in self.events if event.score.failure is None]
         return heapq.nsmallest(count, done, key=lambda event: event.score.value)
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """Evaluate those plans that are new. Raises SearchStopped at the end of the budget."""
+        """Return the score of each plan, evaluating new ones. Raises SearchStopped at the end of the budget."""
         return self._evaluate(plans, self.check, self.budget.evaluations)
 
     def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
-        """The same whatever the budget."""
+        """Return the score of each plan, evaluating new ones whatever the budget."""
         return self._evaluate(plans, lambda: None, np.inf)
 
     def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:
-        """The same whatever the budget, and without counting again; the largest bound is kept."""
+        """Record what a method has found by simulating on its own, and return the scores of ``plans``.
+
+        Plans are evaluated whatever the budget; ``count`` evaluations are added, those of ``plans`` not once more.
+        Of all bounds, the largest is kept.
+        """
         if bound is not None:
             self.bound = largest(self.bound, bound)
         before = self.num_evaluations

@@ -1,4 +1,4 @@
-"""Simulated evaluation: schedules of ops, or a model under given costs; what exceeds a memory limit fails.
+"""Evaluate plans by simulation, as schedules of ops or by the costs of a model under its executor.
 
 Legend: N ops, B plans, U placement units.
 """
@@ -31,10 +31,12 @@ UNSUPPORTED = "an op is on a device that does not support it"
 
 @dataclass(frozen=True, eq=False)
 class ScheduleEvaluator(Evaluator):
-    """Simulated values of an objective.
+    """Evaluator that simulates the schedules of plans; a plan fails if one inference exceeds the memory of a device.
 
-    Plans are of ops, or of units where ``unit_of_op`` gives the unit of each op. The memory of a plan is that of one
-    inference. With --order priority, a plan without an order runs in topological order.
+    With the order PRIORITY, a plan without an order runs in topological order.
+
+    Args:
+        unit_of_op: [N] the unit of each op if plans are over units; None if they are over ops.
     """
 
     problem: ScheduleProblem
@@ -45,18 +47,21 @@ class ScheduleEvaluator(Evaluator):
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """Scores of plans of a problem's units on a simulated machine. Raises ValueError where it has no costs."""
+        """Return the evaluator of plans over a problem's units. Raises ValueError if the problem has no costs."""
         costs, unit_of_op = problem.simulated
         return cls(costs, problem.semantics, problem.objective, unit_of_op)
 
     @property
     def takes_order(self) -> bool:  # type: ignore[override]
-        """Whether the objective depends on the order and none is prescribed."""
+        """Return whether the objective depends on the order of ops, and plans may choose it."""
         of_plan = self.semantics.order in (None, Order.PRIORITY)
         return of_plan and self.objective.depends_on_order and self.semantics.execution is Execution.WORK_CONSERVING
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """One simulated score per plan; those over memory or on a device that lacks an op fail."""
+        """Return the score of each plan.
+
+        A plan fails if it exceeds the memory of a device, or uses one that does not support an op.
+        """
         if not plans:
             return []
         ops = np.stack([self.devices(plan) for plan in plans])
@@ -71,18 +76,18 @@ class ScheduleEvaluator(Evaluator):
         return [self._scored(float(v), *each) for v, *each in zip(values, ops, priority, strict=True)]
 
     def devices(self, plan: Plan) -> IntArray:
-        """[N] the device of every op."""
+        """Return [N] the device of every op."""
         return plan.placement if self.unit_of_op is None else plan.placement[self.unit_of_op]
 
     def priority(self, plan: Plan) -> IntArray | None:
-        """[N] the ranks that ops run by, smallest first; None where they run by another order."""
+        """Return [N] the ranks of ops, the smallest running first; None if the semantics have another order."""
         units, ranks = self.unit_of_op, plan.priority
         if ranks is not None and self.takes_order:
             return ranks if units is None else op_priority(self.problem, units, ranks)
         return np.argsort(self.problem.topological_order) if self.semantics.order is Order.PRIORITY else None
 
     def run(self, plan: Plan) -> Simulation:
-        """One simulated inference."""
+        """Return a simulated inference of a plan."""
         return simulate(self.problem, self.devices(plan), one_inference(self.semantics), self.priority(plan))
 
     def _scored(self, value: float, device: IntArray, priority: IntArray | None) -> Score:
@@ -98,7 +103,11 @@ class ScheduleEvaluator(Evaluator):
 
 @dataclass(frozen=True, eq=False)
 class ModelEvaluator(Evaluator):
-    """What plans of a problem take by the costs of its model, times ``scale``; those that exceed a memory fail."""
+    """Evaluator of plans by the costs of a model under its executor; a plan that exceeds a memory fails.
+
+    Args:
+        scale: Factor of all values, from calibration.
+    """
 
     problem: Problem
     costs: PlacementCosts
@@ -107,11 +116,11 @@ class ModelEvaluator(Evaluator):
     is_cheap = True
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """One simulated score per plan."""
+        """Return the simulated score of each plan."""
         return [score_of(value) for value in self.values(plans).tolist()]
 
     def values(self, plans: Sequence[Plan]) -> FloatArray:
-        """[B] simulated values; infinite where a plan is illegal or too large for a device's memory."""
+        """Return [B] the simulated values of plans; infinite for one that is illegal or exceeds a device's memory."""
         plans = plans if self.takes_order else [plan.unordered for plan in plans]
         if not plans:
             return np.zeros(0)
@@ -129,29 +138,29 @@ class ModelEvaluator(Evaluator):
 
 
 def evaluator_of(problem: Problem) -> Evaluator:
-    """Simulated scores of a problem's plans: under HETERO where it is placed for that, else of its schedules."""
+    """Return the evaluator that simulates a problem's plans: by a model's costs if it has them, else as schedules."""
     if problem.ops is None or isinstance(problem.ops, ScheduleProblem):
         return ScheduleEvaluator.of(problem)
     return ModelEvaluator(problem, problem.ops, takes_order=False)
 
 
 def score_of(value: float) -> Score:
-    """The score of a simulated value."""
+    """Return the score of a simulated value; an infinite value is a failure."""
     return Score(float(value)) if np.isfinite(value) else Score.failed(f"{UNSUPPORTED}, or lacks memory for it")
 
 
 def placements_of(plans: Sequence[Plan], num_units: int) -> IntArray:
-    """[B, U] of plans."""
+    """Return the placements of plans as one table [B, U]."""
     return np.array([plan.placement for plan in plans], dtype=np.int64).reshape(-1, num_units)
 
 
 def priorities_of(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | None]:
-    """[B] of [N], None where a plan has no order."""
+    """Return [B] the ranks [N] of ops in each plan; None for a plan without an order."""
     return [None if plan.priority is None else problem.expand(plan.priority) for plan in plans]
 
 
 def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan]) -> FloatArray:
-    """[B] simulated values of a model's plans for the problem's objective; infinite where one is illegal."""
+    """Return [B] the values of plans in the problem's objective, by a model's costs; infinite for an illegal plan."""
     on = problem.expand(placements_of(plans, problem.num_units))
     priority = priorities_of(problem, plans)
     if problem.objective.counts_memory:

@@ -1,4 +1,4 @@
-"""The worker process of the CUDA engine: answers what the OpenVINO worker answers, of placements on torch devices.
+"""Run the worker process of the CUDA engine, which answers the OpenVINO worker's requests on torch devices.
 
 Legend: N nodes, D devices, R results.
 """
@@ -24,6 +24,8 @@ from hsdag.ir.processes import main
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT, InputArrays, steady_period_s
 from hsdag.runtime.measuring.messages import (
+    CAPTURED,
+    PLAIN,
     Beside,
     CallHandler,
     Candidate,
@@ -42,17 +44,22 @@ from hsdag.runtime.torch.devices import LogicalDevice, logical_device
 from hsdag.runtime.torch.executor import TorchExecutor, TorchRequest
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
 from hsdag.runtime.torch.op import allow_tf32
+from hsdag.runtime.torch.plain import PlainExecutor, PlainRequest
 from hsdag.runtime.torch.program import Program, build_program
 from hsdag.scoring.workload_graph import double_values, problem_graph, random_inputs
 
 Arrays = list[NDArray[Any]]
 
 WARM_UPS, LEAST_RUNS = 2, 5
+"""Number of inferences before those that are timed; and least number timed, however long they take."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A graph, its inputs, and what a reference [R] computes from them, within seconds for each inference."""
+    """A graph, its inputs by name, and the function that computes its reference outputs [R].
+
+    The function takes a candidate that names the reference, a limit in seconds for an inference, and the inputs.
+    """
 
     graph: TorchGraph
     inputs: Inputs
@@ -60,9 +67,10 @@ class Source:
 
 
 def of_model(setup: WorkerSetup) -> Source:
-    """An OpenVINO model. References are OpenVINO's: compiled for the CPU, or op by op.
+    """Return an OpenVINO model as a source, whose references OpenVINO computes: compiled for the CPU, or op by op.
 
-    Raises UnsupportedOpError for an op that runs neither in torch nor by itself, and as reading models and inputs does.
+    Raises UnsupportedOpError for an op that torch does not run and OpenVINO does not run by itself, and the errors of
+    reading models and inputs.
     """
     worker = Worker(replace(setup, devices=()))
 
@@ -78,9 +86,9 @@ def of_model(setup: WorkerSetup) -> Source:
 
 
 def of_problem(setup: WorkerSetup) -> Source:
-    """A problem file whose ops have expressions; the reference is what they give in double precision.
+    """Return a problem file whose ops have expressions as a source, whose reference is computed in double precision.
 
-    Raises ModelError for an op without an expression, HsdagError for a file of inputs that lacks one.
+    Raises ModelError for an op without an expression, and HsdagError for a file of inputs that lacks one of them.
     """
     assert setup.model is not None
     problem = read_problem(setup.model)
@@ -104,78 +112,91 @@ def of_problem(setup: WorkerSetup) -> Source:
 
 
 class TorchWorker(CallHandler):
-    """Placed graphs by key, over one source and one set of devices. Products in f32 are not rounded to TF32."""
+    """Worker that runs placements of one source on one set of devices, which say what products in f32 are rounded to.
+
+    Targets are devices and, as baselines, ``EAGER:`` or ``GRAPH:`` and a device: without the engine, the latter as a
+    CUDA graph.
+    """
 
     def __init__(self, setup: WorkerSetup) -> None:
         allow_tf32(False)
         self._devices = {spec.openvino_name: logical_device(spec) for spec in setup.devices}
         assert setup.model is not None
         self._source = (of_problem if setup.model.suffix == ".json" else of_model)(setup)
-        self._requests: dict[str, TorchRequest] = {}
+        if any(device.is_cuda for device in self._devices.values()):
+            self._source = replace(self._source, graph=self._source.graph.pinned())
+        self._requests: dict[str, TorchRequest | PlainRequest] = {}
         self._references: dict[str, Arrays] = {}
 
     def open(self, key: str, candidate: Candidate, inference_limit_s: float | None = None) -> Opened:
-        """Place the graph, put constants and inputs on their devices, and see that an inference goes through.
+        """Place the graph, move constants and inputs to their devices, and make a first inference.
 
-        The answer counts tasks in place of submodels. A candidate that names no device of ours is a reference.
+        A candidate whose target is no device of this worker is a reference. In the answer, tasks are counted in place
+        of submodels.
         """
         self.close(key)
         begin_s = time.perf_counter()
-        if candidate.devices is None and candidate.target not in self._devices:
+        mode, _, name = candidate.target.partition(":")
+        if mode in PLAIN and name in self._devices:
+            self._requests[key] = self._plain_request(name, captured=mode == CAPTURED)
+        elif candidate.devices is None and candidate.target not in self._devices:
             self._references[key] = self._source.reference(candidate, inference_limit_s, self._source.inputs)
             return Opened(time.perf_counter() - begin_s, 0, ())
-        self._requests[key] = request = self._request(candidate, limit_s=inference_limit_s)
+        else:
+            self._requests[key] = self._request(candidate, limit_s=inference_limit_s)
+        request = self._requests[key]
         try:
             request.infer()
         except BaseException:
             self.close(key)
             raise
         program = request.executor.program
-        used = [name for d, name in enumerate(candidate.target.split(",")) if (program.device_of == d).any()]
+        names = [name] if mode in PLAIN else candidate.target.split(",")
+        used = [name for d, name in enumerate(names) if (program.device_of == d).any()]
         return Opened(time.perf_counter() - begin_s, program.tasks.num_tasks, tuple(used))
 
     def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:  # noqa: ARG002
-        """Makespans, ending early after ``stop_after_s``; there are no scenarios."""
-        return [latency_s for latency_s, _ in timed(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)]
+        """Return the makespans of ``runs`` inferences in seconds, fewer if ``stop_after_s`` is over."""
+        return latencies(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)
 
     def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
-        """Several inferences of one executor in flight."""
-        executor = self._requests[key].executor
-        return steady_period_s([TorchRequest(executor) for _ in range(requests or REQUESTS_IN_FLIGHT)], runs, most_s)
+        """Return the seconds per inference with several of them in flight in one executor."""
+        request = self._requests[key]
+        num = requests or REQUESTS_IN_FLIGHT
+        if isinstance(request, TorchRequest):
+            return steady_period_s([TorchRequest(request.executor) for _ in range(num)], runs, most_s)
+        return steady_period_s([request] * num, runs, most_s)
 
     def close(self, key: str) -> None:
-        """Forget a candidate; nothing where there is none."""
+        """Forget a candidate, if there is one of that key."""
         self._references.pop(key, None)
         if (request := self._requests.pop(key, None)) is not None:
             request.executor.close()
 
     def difference(self, key: str, reference: str) -> Distance:
-        """How far the outputs of one candidate are from those of another."""
+        """Return how far the outputs of one candidate are from those of another."""
         return output_difference(self.outputs(key), self.outputs(reference))
 
     def choices(self, target: str) -> list[str]:
-        """[N] the device itself, which runs every op."""
+        """Return [N] the device that runs each op, always ``target``."""
         return [target] * self._source.graph.num_nodes
 
     def left_to_openvino(self) -> list[str]:
-        """The types of ops that OpenVINO evaluates on the CPU."""
+        """Return the types of the ops that torch does not run, so that OpenVINO evaluates them on the CPU."""
         return sorted({node.op_type for node in self._source.graph.nodes if not node.in_torch})
 
     def outputs(self, key: str) -> Arrays:
-        """[R] what a candidate computes."""
+        """Return [R] the outputs of a candidate."""
         if key in self._references:
             return self._references[key]
         self._requests[key].start_async()
         return [_array_of(tensor) for tensor in self._requests[key].wait().values()]
 
     def timeline(self, candidate: Candidate, runs: int, inference_limit_s: float | None = None) -> Timeline:
-        """That of the median of ``runs`` inferences."""
-        key = "timeline"
-        self.open(key, candidate, inference_limit_s)
-        try:
-            found = timed(self._requests[key], runs)
-        finally:
-            self.close(key)
+        """Return the timeline of the inference with the median latency of ``runs``."""
+        request = self._request(candidate, limit_s=inference_limit_s)
+        with request.executor:
+            found = timed(request, runs)
         return sorted(found, key=lambda run: run[0])[(runs - 1) // 2][1]
 
     def op_times(
@@ -186,22 +207,31 @@ class TorchWorker(CallHandler):
         for_s: float,
         again_s: float = math.inf,  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
+        """Return the median seconds of each op on one device, and the figures of the whole graph there.
+
+        The resident bytes are those of constants and inputs.
+
+        Args:
+            of: Device, by OpenVINO's name.
+            runs: Largest number of inferences.
+            for_s: Seconds after which no further inference is started.
+        """
         begin_s = time.perf_counter()
         request = self._request(Candidate(of))
         with request.executor as executor:
             compile_s = time.perf_counter() - begin_s
+            device = self._devices[of]
+            taken = MemoryTaken(device) if device.is_cuda else None
             found = timed(request, runs, for_s)
+            memory_bytes = None
+            if taken is not None:
+                sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
+                memory_bytes = taken.left_bytes(executor.program.peak_bytes) / sharing
         taken_s = np.zeros((len(found), self._source.graph.num_nodes))
         for k, (_, timeline) in enumerate(found):
             taken_s[k, executor.program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
         low, middle, high = np.quantile([latency_s for latency_s, _ in found], [0.25, 0.5, 0.75])
         median_s = np.median(taken_s, axis=0).tolist()
-        device = self._devices[of]
-        memory_bytes = None
-        if device.is_cuda:  # its share of the GPU's
-            sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
-            memory_bytes = float(torch.cuda.get_device_properties(device.physical).total_memory) / sharing
         return {
             "primitives": [[[v], s, 0, self._source.graph.nodes[v].op_type] for v, s in enumerate(median_s) if s > 0],
             "latency_s": float(middle),
@@ -213,9 +243,9 @@ class TorchWorker(CallHandler):
         }
 
     def probe(self, what: Probe) -> Probed:
-        """Seconds that tensors take from one device to another, beside the ops at both ends; their median.
+        """Return the median seconds of a transfer between devices, without the ops at both ends.
 
-        Raises ExecutionError where they do not arrive as they were sent.
+        Raises ExecutionError if the data arrive changed.
         """
         devices = [self._devices[name] for name in what.devices]
         with TorchExecutor(probe_program(devices, what.tensors, what.size_bytes)) as executor:
@@ -245,6 +275,14 @@ class TorchWorker(CallHandler):
     def forget_probes(self) -> None:
         """Do nothing: windows keep nothing here."""
 
+    def _plain_request(self, name: str, *, captured: bool) -> PlainRequest:
+        """Return the graph of the source on one device without the engine, with its inputs."""
+        graph = self._source.graph
+        program = build_program(graph, np.zeros(graph.num_nodes), [self._devices[name]])
+        executor = PlainExecutor(program, captured=captured)
+        executor.load(self._source.inputs)
+        return PlainRequest(executor)
+
     def _request(
         self,
         candidate: Candidate,
@@ -252,14 +290,14 @@ class TorchWorker(CallHandler):
         *,
         limit_s: float | None = None,
     ) -> TorchRequest:
-        """A graph, else that of the source, on the devices of a candidate, in its order, with its inputs."""
+        """Return a request that runs a graph, by default the source's, as a candidate places and orders it."""
         names = candidate.target.split(",")
         inputs = self._source.inputs if graph is None else random_inputs(graph)
         graph = graph or self._source.graph
         devices = [self._devices[name] for name in names]
         placement = np.zeros(graph.num_nodes) if candidate.devices is None else map(names.index, candidate.devices)
         given = candidate.priority
-        last = len(given) if given else 0  # what has no rank comes behind the others
+        last = len(given) if given else 0  # ops without a rank come after the others
         priority = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
         executor = TorchExecutor(build_program(graph, list(placement), devices), priority=priority)
         try:
@@ -270,8 +308,27 @@ class TorchWorker(CallHandler):
         return TorchRequest(executor, limit_s)
 
 
+class MemoryTaken:
+    """What inferences take of a GPU, beginning now."""
+
+    def __init__(self, device: LogicalDevice) -> None:
+        self._gpu = device.physical
+        torch.cuda.reset_peak_memory_stats(self._gpu)
+        self._begin_bytes = torch.cuda.memory_allocated(self._gpu)
+
+    def left_bytes(self, planned_bytes: float) -> float:
+        """Return what a plan may give to constants and results of ``planned_bytes`` at once in what ran since.
+
+        Contexts, libraries and other programs have taken their part already. What ops took beyond their results goes
+        off, too: workspaces, whole results of which a view is left, and those of tasks that had been enqueued early.
+        """
+        free_bytes, _ = torch.cuda.mem_get_info(self._gpu)
+        peak_bytes = torch.cuda.max_memory_allocated(self._gpu) - self._begin_bytes
+        return float(free_bytes + torch.cuda.memory_reserved(self._gpu) - max(0.0, peak_bytes - planned_bytes))
+
+
 def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: int) -> Program:
-    """An op on the first device that makes ``tensors`` tensors, and one on the last that reads them all."""
+    """Return a program whose op on the first device makes ``tensors`` tensors, which an op on the last one reads."""
     sizes = (float(size_bytes),) * tensors
     nodes = (
         TorchNode("sent", feed=Feed("sent", torch.uint8, (size_bytes,))),
@@ -281,17 +338,31 @@ def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: in
     return build_program(TorchGraph("probe", nodes, {"y": (2, 0)}), [0, 0, len(devices) - 1], devices)
 
 
-def timed(
-    request: TorchRequest, runs: int, for_s: float = math.inf, *, warm_ups: int = WARM_UPS, least_runs: int = LEAST_RUNS
-) -> list[tuple[float, Timeline]]:
-    """Seconds and timelines of ``runs`` inferences, ending early after ``for_s``."""
+def timed(request: TorchRequest, runs: int, for_s: float = math.inf) -> list[tuple[float, Timeline]]:
+    """Seconds and timelines of ``runs`` inferences after warm-ups, ending early after ``for_s``."""
+    timelines: list[Timeline] = []
+    found = latencies(request, runs, for_s, after_each=lambda: timelines.append(request.run.timeline))
+    return list(zip(found, timelines, strict=True))
+
+
+def latencies(
+    request: TorchRequest | PlainRequest,
+    runs: int,
+    for_s: float = math.inf,
+    *,
+    warm_ups: int = WARM_UPS,
+    least_runs: int = LEAST_RUNS,
+    after_each: Callable[[], object] = lambda: None,
+) -> list[float]:
+    """Return the seconds of ``runs`` inferences, ending early after ``for_s``."""
     for _ in range(warm_ups):
         request.infer()
-    found: list[tuple[float, Timeline]] = []
+    found: list[float] = []
     end_s = time.perf_counter() + for_s
     while len(found) < runs and (len(found) < least_runs or time.perf_counter() < end_s):
         request.infer()
-        found.append((request.latency, request.run.timeline))
+        found.append(request.latency)
+        after_each()
     return found
 
 

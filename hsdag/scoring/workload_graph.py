@@ -1,4 +1,4 @@
-"""Problem files whose ops carry expressions, as those of workloads do, as torch graphs."""
+"""Build torch graphs from problems whose ops carry expressions, as those of workloads do."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 
 Tensor = torch.Tensor
 TorchExpression = Callable[[Sequence[Tensor]], Tensor]
-"""From the tensors of an op's inputs, in the order of its edges, to its result, which may share their memory."""
+"""Function from an op's input tensors, in the order of its edges, to its result, which may share their memory."""
 
 TORCH_ELEMENTS = {"f16": torch.float16, "f32": torch.float32, "c64": torch.complex64}
-"""Torch's element type for each name in an expression, narrow to wide."""
+"""Torch's element type by its name in expressions, narrowest first."""
 
 
 def build_expression(text: str, num_inputs: int, *, wide: bool = False) -> TorchExpression:
-    """What computes an expression on tensors of the device of its inputs, neither reading values nor branching on them.
+    """Return a function that computes an expression on the device of its inputs, without branching on their values.
 
-    What has no operands (a causal mask) is the same tensor at every call, on the device of the inputs. Where it is
-    ``wide``, no element type is converted to another. Raises FileFormatError where the text breaks the grammar, and for
-    an input's part, which is fed and not computed.
+    An expression without operands (a causal mask) gives the same tensor at every call. Raises FileFormatError if the
+    text breaks the grammar, and for a part of an input, which is fed and not computed.
+
+    Args:
+        wide: Whether to ignore conversions between element types.
     """
     try:
         return compute(parse_expression(text, num_inputs), wide=wide)
@@ -47,7 +49,10 @@ def build_expression(text: str, num_inputs: int, *, wide: bool = False) -> Torch
 
 
 def compute(expression: Expression | int, *, wide: bool = False) -> TorchExpression:
-    """The same of an expression, or the number of what it reads."""
+    """Return a function that computes a parsed expression; a number stands for the input of that index.
+
+    Raises ValueError and KeyError as parsing does.
+    """
     if isinstance(expression, int):
         port = expression
         return lambda xs: xs[port]
@@ -88,14 +93,14 @@ def _function(name: str, argument: str, *, wide: bool) -> Callable[..., Tensor]:
 
 
 def _causal(argument: str) -> Tensor:
-    """[rows, columns] of f32: 0 where column j <= row i + first_row, else minus infinity."""
+    """Return [rows, columns] of f32: 0 where column j <= row i + first_row, and minus infinity elsewhere."""
     settings = {key: int(value) for key, value in parse_settings(argument).items()}
     hidden = torch.ones(settings["rows"], settings["columns"], dtype=torch.bool).triu(settings["first_row"] + 1)
     return torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)
 
 
 def _widened(xs: Sequence[Tensor]) -> list[Tensor]:
-    """All operands in the widest of their element types."""
+    """Return all operands, converted to the widest of their element types."""
     wide = reduce(torch.promote_types, (x.dtype for x in xs))
     return [x.to(wide) for x in xs]
 
@@ -118,9 +123,10 @@ _PLAIN: dict[str, Callable[..., Tensor]] = {
 
 
 def problem_graph(problem: ScheduleProblem) -> TorchGraph:
-    """The torch graph of a problem whose ops carry expressions: node v is op v, results are those that no op reads.
+    """Return the torch graph of a problem whose ops carry expressions.
 
-    Raises ModelError for an op without an expression.
+    Node v is op v; the results of ops that no other op reads are the outputs. Raises ModelError for an op without an
+    expression.
     """
     predecessors = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     nodes: list[TorchNode] = []
@@ -135,7 +141,7 @@ def problem_graph(problem: ScheduleProblem) -> TorchGraph:
         run = _with_one_result(build_expression(text, len(reads)))
         if reads:
             nodes.append(TorchNode(name, op_type, reads, run, output_bytes=(size_bytes,)))
-        else:  # what is made from nothing is the same in every inference
+        else:  # an op without inputs has the same result in every inference
             nodes.append(TorchNode(name, op_type, constants=run(()), output_bytes=(size_bytes,)))
     last = np.setdiff1d(np.arange(problem.num_ops), problem.edge_src).tolist()
     return TorchGraph(problem.name, tuple(nodes), {nodes[v].name: (v, 0) for v in last})
@@ -146,7 +152,10 @@ def _with_one_result(compute: TorchExpression) -> Callable[[Sequence[Tensor]], t
 
 
 def _feed(name: str, tensor: str, ranges: tuple[tuple[int, int], ...], size_bytes: float) -> Feed:
-    """The part of an input that an op holds; its element type follows from the bytes that it takes."""
+    """Return the feed of an op that holds a part of an input; ``size_bytes`` determines the element type.
+
+    Raises ModelError if no element type has that size.
+    """
     shape = tuple(last - first for first, last in ranges)
     width = size_bytes / max(1, prod(shape))
     element_type = next((kind for kind, size in ELEMENT_BYTES.items() if size == width), None)
@@ -163,9 +172,14 @@ def double_values(
     inputs: Mapping[str, Tensor],
     wanted: Collection[int] | None = None,
 ) -> list[Tensor]:
-    """The results of ops in double precision, each of which reads those of its ``sources``, in topological ``order``.
+    """Return the result of each op, computed in double precision. Raises FileFormatError as ``build_expression`` does.
 
-    Where only those of ``wanted`` count, the others are dropped after their last use. Raises as ``build_expression``.
+    Args:
+        expressions: Expression of each op.
+        sources: Ops that each op reads.
+        order: All ops in topological order.
+        inputs: Tensors of the inputs by name.
+        wanted: Ops whose results are kept, the others being dropped after their last use; None keeps all.
     """
     doubled = {name: x.to(torch.complex128 if x.is_complex() else torch.float64) for name, x in inputs.items()}
     nothing = torch.zeros(())
@@ -184,7 +198,10 @@ def double_values(
 
 
 def random_inputs(graph: TorchGraph, seed: int = 0) -> dict[str, Tensor]:
-    """Normal numbers on the CPU, divided by the root of the first of several axes: products keep their size."""
+    """Return normally distributed inputs on the CPU by name.
+
+    A tensor of several axes is divided by the square root of the first axis, so that matrix products keep their scale.
+    """
     shapes: dict[str, tuple[int, ...]] = {}
     types: dict[str, torch.dtype] = {}
     for feed in (node.feed for node in graph.nodes if node.feed is not None):

@@ -1,1 +1,1 @@
-"""Searches: their options and their course; problem files solved and simulated."""
+"""Run searches: their options, driver and results, and the solving and simulating of problem files."""

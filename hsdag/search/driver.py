@@ -1,4 +1,4 @@
-"""The driver of every search: first guesses, budget, recording, watching and stopping. Legend: U placement units."""
+"""Drive a search: evaluate the first plans, keep to the budget, record, report and stop."""
 
 from __future__ import annotations
 
@@ -25,20 +25,25 @@ from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.workers.pool import Pool
 
 TELL_EVERY_S = 0.1
-"""Between two events that a watcher hears of where evaluations are cheap: ten thousand a second may come."""
+"""Seconds between two calls of ``Watcher.on_event`` if evaluations are cheap: there may be ten thousand a second."""
 ENOUGH_PLACEMENTS = 10
-"""A budget that is too short to measure this many placements is reported as too short."""
+"""Report a budget as too short if fewer placements than this can be measured in it."""
 COMPILING = "compiling the search: what this machine has not used yet, up to a minute"
 FEW_PLANS = 12
-"""Plans, beside every single device, that a method of few plans has simulated at most."""
+"""Plans, besides one per single device, up to which a method counts as one of few plans, which need not be compiled."""
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """What the caller wants to hear, and its wish to stop. All silent by default.
+    """Functions of the caller that a search calls to report, and to ask whether to stop; by default they do nothing.
 
-    Notes are phases to those who do not hear of them apart. ``on_left`` hears what the rest of the work takes, in
-    seconds, whenever that is known better.
+    Args:
+        on_phase: Called with a line at the beginning of each phase.
+        on_event: Called with an evaluated plan and the recorder of all of them.
+        on_step: Called with a line for each step within a phase.
+        should_stop: Returns whether the search should stop.
+        on_note: Called with a line that must be read, whatever follows; None hands notes to ``on_phase``.
+        on_left: Called with an estimate of the seconds left, whenever there is a better one.
     """
 
     on_phase: Callable[[str], None] = lambda _: None
@@ -49,17 +54,24 @@ class Watcher:
     on_left: Callable[[float], None] = lambda _: None
 
     def note(self, text: str) -> None:
-        """Say what is to be read, whatever comes next."""
+        """Report a line that must be read, whatever follows."""
         (self.on_note or self.on_phase)(in_callers_words(text))
 
 
 @dataclass(eq=False)
 class Driver:
-    """One placer on one problem: nothing is evaluated twice, all that was is in ``recorder``.
+    """The search of one placer on one problem; ``recorder`` holds every evaluated plan, none of them evaluated twice.
 
-    The placer begins with plans that are ``known``. ``past`` are the events of an earlier part of the search;
-    ``is_done`` says of the best value whether it needs no further search. ``contributions`` are those of all searches,
-    ``note`` says why the last one gave up, if it did. Raises OptionError for what the placer cannot search.
+    After searches, ``contributions`` are the turns of all methods, and ``note`` says why the last search gave up, or is
+    empty. Raises OptionError if the placer cannot search the problem.
+
+    Args:
+        inner: Evaluator that ``recorder`` wraps.
+        known: Plans that the placer starts from.
+        journal: Called with every event before the watcher is.
+        past: Events of an earlier part of the same search.
+        is_done: Returns whether the best value, its argument, needs no further search.
+        num_threads: Number of threads for methods that compute with several.
     """
 
     placer: Placer[Any]
@@ -84,12 +96,13 @@ class Driver:
         self.recorder = RecordingEvaluator(self.inner, self.budget, self.past, self._should_stop, self._heard)
 
     def guess(self, others: Iterable[Plan] = ()) -> list[Event]:
-        """Evaluate what is known, every device alone and ``others``, as far as they are legal; those of devices alone.
+        """Evaluate the known plans, every single device and ``others``, as far as they are legal.
 
-        Where no device may have all, what is nearest to that. What is known and fails is told.
+        If no single device is legal, the plans nearest to one device take their place. A known plan that fails is
+        reported. Cheap plans are evaluated whatever the budget, others only if they fit into memory. Raises
+        SearchStopped at the end of the budget.
 
-        Cheap evaluations are had whatever the budget; others only of what memory admits. Raises SearchStopped at its
-        end.
+        Returns the events of the single devices.
         """
         problem, recorder = self.problem, self.recorder
         alone = [Plan(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
@@ -115,9 +128,13 @@ class Driver:
         problem: Problem | None = None,
         limits: Limits | None = None,
     ) -> Result | None:
-        """Let the placer search, through another evaluator, under other costs or limits where they are given.
+        """Let the placer search, and return its result; None if the search was over before it began.
 
-        None where the search was over before it began.
+        Args:
+            evaluator: Evaluator that the placer asks, in place of ``recorder``.
+            checkpoint: Store from which the placer resumes, and in which it keeps its state.
+            problem: Problem under other costs, in place of the driver's.
+            limits: Limits in place of the driver's.
         """
         evaluator = evaluator or self.recorder
         try:
@@ -144,7 +161,15 @@ class Driver:
 
 
 class Member(Record):
-    """One turn of a method of a portfolio; values in the objective's unit, None where there is none yet."""
+    """The record of one turn of a method of a portfolio.
+
+    Args:
+        began_s: Seconds into the search at which the turn began; ``ended_s`` likewise.
+        before: Best value before the turn, in the objective's unit; None if there was none. ``after`` likewise.
+        bound: Lower bound that the method proved, in the objective's unit, if any.
+        status: Status with which the method ended, if it did.
+        failure: Reason why the method ended without a status.
+    """
 
     method: str
     began_s: float
@@ -157,21 +182,21 @@ class Member(Record):
 
     @property
     def has_gained(self) -> bool:
-        """Whether it left a better plan than it began with."""
+        """Return whether the best plan after the turn is better than the one before."""
         return self.after is not None and (self.before is None or self.after < self.before)
 
     @staticmethod
     def of(turn: Contribution) -> Member:
-        """The record of a turn."""
+        """Return the record of a turn."""
         before, after = (value if np.isfinite(value) else None for value in (turn.before, turn.after))
         bound, status = turn.bound and turn.bound.value, turn.status and turn.status.value
         return Member(**vars(turn) | {"before": before, "after": after, "bound": bound, "status": status})
 
 
 def members_table(members: Sequence[Member], objective: Objective) -> tuple[list[str], list[list[str]]]:
-    """Columns and cells: what each method of a portfolio contributed, in the order of their first turns.
+    """Return the column titles and cells of a table of what each method contributed, in the order of first turns.
 
-    Those that found and proved nothing share the last row.
+    Methods that neither improved nor proved anything share the last row.
     """
     turns: dict[str, list[Member]] = {}
     for each in members:
@@ -194,9 +219,12 @@ def members_table(members: Sequence[Member], objective: Objective) -> tuple[list
 
 
 def shortage(each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> tuple[str, float] | None:
-    """Why ``left_s`` seconds are too short where a placement takes ``each_s``, and how many more are needed.
+    """Return why the remaining time is too short, and the missing seconds; None if the time suffices.
 
-    None where they are not too short.
+    Args:
+        each_s: Seconds that one placement takes.
+        left_s: Seconds left.
+        enough: Number of placements for which the time should suffice.
     """
     if left_s >= enough * each_s:
         return None
@@ -205,7 +233,7 @@ def shortage(each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> t
 
 
 class _Compiling(numba_event.Listener):
-    """Says that something is compiled, when the first function is; and how long all of them took."""
+    """Listener that reports the first compilation of a function, and adds up the seconds of all compilations."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -220,13 +248,13 @@ class _Compiling(numba_event.Listener):
         self._depth += 1
 
     def on_end(self, _: numba_event.Event) -> None:
-        self._depth = max(self._depth - 1, 0)  # kernels that there was no time to begin end, too
+        self._depth = max(self._depth - 1, 0)  # kernels that were never begun, for lack of time, also end
         if self._depth == 0 and self._begin_s:
             self.seconds += time.monotonic() - self._begin_s
 
 
 class Compiled(NamedTuple):
-    """What compiling a search has taken, and whether there was time for all of it."""
+    """The seconds spent on compiling a search, and whether all of it was compiled."""
 
     seconds: float
     is_complete: bool
@@ -242,12 +270,17 @@ def compile_search(
     say: Callable[[str], None],
     once: Callable[[], object] = lambda: None,
 ) -> Compiled:
-    """Have the kernels compiled of the placer and of ``evaluate``, which has some plan simulated; then call ``once``.
+    """Compile the kernels that a search will call, then call ``once``.
 
-    To simulate a plan takes the interpreter about so many ``steps``.
+    Kernels that run faster interpreted than they compile, for few plans of a small problem, are not compiled. Raises
+    OptionError for a problem that the placer cannot search.
 
-    What a method of few plans calls on a small problem is interpreted, and not compiled at all. ``say`` hears of it
-    when the first function is compiled. Raises OptionError for a problem that the placer cannot search.
+    Args:
+        evaluate: Function that simulates any plan, so that its kernels get compiled.
+        steps: Steps of the interpreter in one simulation, approximately.
+        takes_order: Whether the search's evaluator takes the order of plans into account.
+        say: Called with a line when the first kernel is compiled.
+        once: Function called when all is compiled, such as the computation of a bound.
     """
     placer.check(problem)
     graph = problem.units.fine

@@ -1,4 +1,4 @@
-"""Options of searches, checked; and their values from text."""
+"""Define the options of searches, check them, and parse their values from text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXECUTION: dict[ExecutorChoice, Execution] = {
     "cuda": Execution.WORK_CONSERVING,
 }
 ANY_PRECISION = "any"
-"""In place of a precision: settings are tried that lower it below what devices take by default."""
+"""Value in place of a precision: also try precisions below the devices' defaults."""
 
 _DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?")
@@ -52,7 +52,7 @@ def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
 
 
 def parse_memory(text: str | Mapping[str, str | float] | None) -> dict[str, float]:
-    """Bytes by device from ``GPU.0=8GB,GPU.1=512MiB``, or a mapping. Raises OptionError for another form."""
+    """Return bytes by device, parsed from ``GPU.0=8GB,GPU.1=512MiB`` or a mapping. Raises OptionError otherwise."""
     found: dict[str, float] = {}
     for item in text.split(",") if isinstance(text, str) else [f"{name}={size}" for name, size in (text or {}).items()]:
         name, _, size = (part.strip() for part in item.rpartition("="))
@@ -66,7 +66,10 @@ def parse_memory(text: str | Mapping[str, str | float] | None) -> dict[str, floa
 
 
 def parse_duration(text: str | float, option: str = "--budget") -> float:
-    """Seconds from a number, ``60s``, ``2m`` or ``1h``. Raises OptionError unless it is more than zero."""
+    """Return the seconds of a number, ``60s``, ``2m`` or ``1h``.
+
+    Raises OptionError, which names ``option``, for another form and for a duration that is not more than zero.
+    """
     if (match := _DURATION.fullmatch(str(text).strip().lower())) is None:
         raise OptionError(f"{option} {text!r} is not a duration; write for example 60s, 5m or 1h")
     seconds = float(match[1]) * _UNIT_S[match[2] or "s"]
@@ -76,24 +79,32 @@ def parse_duration(text: str | float, option: str = "--budget") -> float:
 
 
 def parse_executor(text: str) -> ExecutorChoice:
-    """An executor by name. Raises OptionError that lists the choices."""
+    """Return the executor of that name, or "auto". Raises OptionError, which lists the choices, for another name."""
     return chosen("executor", text, EXECUTION)
 
 
 def executor_of(text: str) -> ExecutorName:
-    """The executor that a search looks for placements for. Raises OptionError that lists the choices."""
+    """Return the executor for which a search looks for placements: for "auto" it is "work-conserving".
+
+    Raises OptionError, which lists the choices, for an unknown name.
+    """
     return "work-conserving" if (choice := parse_executor(text)) == "auto" else choice
 
 
 def _metadata(*, argument: str | None = None, read: Callable[[Any], Any] | None = None, recorded: Any = None) -> Any:
-    """What is known of a field: the API call's parameter that gives it, where that has another name, what reads its
-    text, and the type as which a run folder records it; a resumed search may not differ in it."""
+    """Return the metadata of an option's field.
+
+    Args:
+        argument: Parameter of the API call that sets the field, if its name differs.
+        read: Function that parses the argument.
+        recorded: Type of the value in run.json, in which a resumed search must agree; None if it is not recorded.
+    """
     return {"argument": argument, "read": read, "recorded": recorded}
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What every search takes. Raises OptionError for a value outside its range."""
+    """Options of every search. Raises OptionError for a value outside its range."""
 
     method: str = field(default="auto", metadata=_metadata(recorded=str))
     objective: Objective = field(default=LATENCY, metadata=_metadata(read=find_objective, recorded=str))
@@ -103,9 +114,9 @@ class SearchOptions:
     preset: str = field(default="default", metadata=_metadata(recorded=str))
     changes: Mapping[str, str] = field(default_factory=dict, metadata=_metadata(recorded=dict[str, str]))
     workers: str | None = None
-    """What computes parts of the search in other processes, as ``check_workers`` takes it."""
+    """Other processes that share the search: ``local:N``, ``ray`` or ``ray://HOST:PORT``."""
     num_threads: int = field(default_factory=usable_cpus)
-    """Of methods that compute with several."""
+    """Number of threads for methods that compute with several."""
 
     def __post_init__(self) -> None:
         if not self.budget_s > 0:
@@ -118,7 +129,10 @@ class SearchOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """The options that arguments of an API call give; others are left out. Raises OptionError for a wrong text."""
+        """Return the options set by the arguments of an API call; arguments that set none are ignored.
+
+        Raises OptionError for a text that cannot be parsed and for a value outside its range.
+        """
         found = {}
         for each in fields(cls):
             argument, read = each.metadata.get("argument") or each.name, each.metadata.get("read")
@@ -128,32 +142,36 @@ class SearchOptions:
 
     @property
     def budget(self) -> Budget:
-        """What the search may spend."""
+        """Return the seconds and evaluations that the search may spend."""
         return Budget(self.budget_s, np.inf if self.max_evaluations is None else self.max_evaluations)
 
     def placer(self, *, is_cheap: bool = True) -> Placer[Any]:
-        """The method with its hyper-parameters, as ``make_placer`` gives it. Raises OptionError for wrong ones."""
+        """Return the method with its hyper-parameters. Raises OptionError for an unknown name or a wrong value.
+
+        Args:
+            is_cheap: Whether plans are simulated, not measured.
+        """
         return make_placer(self.method, self.preset, self.changes, is_cheap=is_cheap)
 
 
 @dataclass(frozen=True)
 class SolveOptions(SearchOptions):
-    """What a search over a problem file may spend, and how its placements are judged."""
+    """Options of a search for a placement of a problem."""
 
     budget_s: float = field(default=10.0, metadata=_metadata(argument="budget", read=parse_duration))
     semantics: Semantics = field(default_factory=Semantics)
     start: Plan | None = None
-    """A plan over ops, which is evaluated first, so that the answer is not worse."""
+    """Plan over ops that is evaluated first, so that the answer is at least as good."""
     pins: tuple[Pin, ...] = field(default=(), metadata=_metadata(read=parse_pins))
     memory_bytes: Mapping[str, float] = field(
         default_factory=dict, metadata=_metadata(argument="memory", read=parse_memory)
     )
-    """Limits by device, in place of the problem's own."""
+    """Memory limits in bytes, by device, that replace the problem's own."""
 
 
 @dataclass(frozen=True)
 class PlaceOptions(SearchOptions):
-    """Everything ``hsdag place`` takes, beside the model."""
+    """Options of ``hsdag place``, without the model."""
 
     devices: str | None = field(
         default=None,
@@ -175,7 +193,7 @@ class PlaceOptions(SearchOptions):
     )
     pins: tuple[Pin, ...] = field(default=(), metadata=_metadata(read=parse_pins, recorded=tuple[str, ...]))
     precision: str | None = field(default=None, metadata=_metadata(argument="infer_precision"))
-    """A hint for all devices; ANY_PRECISION for whichever is fastest and computes what the reference does."""
+    """Precision hint for all devices; with ANY_PRECISION the fastest whose outputs agree with the reference."""
     candidate_limit_s: float = field(
         default=120.0,
         metadata=_metadata(argument="candidate_limit", read=partial(parse_duration, option="--candidate-limit")),
@@ -185,13 +203,13 @@ class PlaceOptions(SearchOptions):
         metadata=_metadata(read=lambda given: chosen("reference", given, REFERENCES), recorded=str | None),
     )
     max_difference: float | None = field(default=None, metadata=_metadata(recorded=float | None))
-    """Limit of the answer: by how much its outputs may differ from the reference's, over the largest value."""
+    """Largest allowed difference of outputs from the reference's, relative to the reference's largest value."""
     finalists: int = 3
     start: Placement | None = None
-    """A placement, such as the one that serves at present, that the answer must not be slower than."""
+    """Placement that only a faster one replaces, for example the one in use."""
     protocol: Protocol = field(default_factory=Protocol)
     arguments: tuple[str, ...] | None = None
-    """The words of a command line that asks for the same, without the model; None where none can."""
+    """Words of the command line that repeats the call, without the model; None if there is none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,32 +225,35 @@ class PlaceOptions(SearchOptions):
 
     @property
     def search_executor(self) -> ExecutorName:
-        """What the search looks for placements for."""
+        """Return the executor for which the search looks for placements."""
         return executor_of(self.executor)
 
     @property
     def semantics(self) -> Semantics:
-        """What the executor's runs are like."""
+        """Return the semantics under which the executor's runs are simulated."""
         return Semantics(execution=EXECUTION[self.executor])
 
     @property
     def resolved_reward(self) -> str:
-        """The requested reward, or that of the method's preset."""
+        """Return the requested reward, by default that of the method's preset."""
         return self.reward or self.chosen_preset.reward
 
     @property
     def chosen_preset(self) -> Preset[Any]:
-        """The method's preset. Raises OptionError for names that are unknown."""
+        """Return the method's preset. Raises OptionError for an unknown method or preset."""
         return find_preset(self.method, self.preset)
 
     def record(self) -> dict[str, Any]:
-        """The options that a run folder records, as values of JSON; the reference counts where outputs are limited."""
+        """Return the options recorded in run.json; ``reference`` is None if no difference of outputs is limited."""
         found = {name: _plain(getattr(self, name)) for name in recorded_options()}
         reference = None if self.max_difference is None else self.reference
         return found | {"reward": self.resolved_reward, "reference": reference}
 
     def check(self) -> None:
-        """Raise OptionError for what the method cannot do, before any work is done for it."""
+        """Raise OptionError if the method cannot optimise the objective with this reward and executor.
+
+        Raises DeviceError if the objective needs energy and the machine has no energy counters.
+        """
         self.semantics.check(self.objective)
         if self.objective.counts_memory and self.resolved_reward == "measured":
             raise OptionError(
@@ -245,26 +266,26 @@ class PlaceOptions(SearchOptions):
 
 
 LIMITS = ("pins", "memory_bytes", "max_difference")
-"""Options of ``place`` that limit the answer."""
+"""Fields of PlaceOptions that limit which placements may be the answer."""
 
 FLAGS = {"settings": "--set", "pins": "--pin", "inputs": "--input", "memory_bytes": "--memory"}
-"""Options of the command line whose names are not those of the fields or parameters."""
+"""Options of the command line by field or parameter, if their names differ."""
 
 
 def flag(name: str) -> str:
-    """The option of the command line for a field or a parameter."""
+    """Return the option of the command line for a field or a parameter."""
     return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
 def recorded_options() -> dict[str, tuple[Any, Any]]:
-    """The type, and the default, of each option of ``place`` that a run folder records, as values of JSON."""
+    """Return the type and the default, as JSON values, of each option of ``place`` recorded in run.json."""
     default = PlaceOptions()
     recorded = {each.name: each.metadata.get("recorded") for each in fields(PlaceOptions)}
     return {name: (kind, _plain(getattr(default, name))) for name, kind in recorded.items() if kind is not None}
 
 
 def _plain(value: Any) -> Any:
-    """An option's value as JSON has it."""
+    """Return an option's value as a JSON value."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple):
@@ -273,9 +294,9 @@ def _plain(value: Any) -> Any:
 
 
 def command_words(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Keyword arguments of ``hsdag.place`` that are not its ``defaults`` as words of a command line.
+    """Return keyword arguments of ``hsdag.place`` as words of a command line, leaving out those with default values.
 
-    None where an argument has no text, such as a placement in memory.
+    Returns None if an argument has no text form, for example a placement in memory.
     """
     words: list[str] = []
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""Simulation of one placement of a problem file, with the options and files of the command line."""
+"""Simulate one placement of a problem, from the options and files of the command line."""
 
 from __future__ import annotations
 
@@ -26,9 +26,24 @@ from hsdag.search.solve import scaled
 
 
 class SimulateResult(Simulated):
-    """What a placement would take; every figure is simulated.
+    """The simulated figures of a placement.
 
-    ``run`` is one inference; ``over_memory`` are devices whose peak exceeds their memory.
+    Args:
+        run: One simulated inference.
+        value: Value in the unit of the objective.
+        busy_s: Seconds in which each device computes, by device.
+        peak_memory_bytes: Largest memory in use during the inference, by device.
+        over_memory: Devices whose peak exceeds their memory.
+        transfers: Number of transfers between devices.
+        transfer_bytes: Bytes of all transfers together.
+
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> problem = ScheduleProblem.from_arrays([[1.0], [4.0]], [(0, 1)], op_names=("a", "b"), device_names=("gpu",))
+        >>> result = hsdag.simulate(problem, {"a": "gpu", "b": "gpu"})
+        >>> result.table()[1]
+        [['gpu', '2', '5000', '100.0', '0', '-']]
     """
 
     run: InMemory[Simulation]
@@ -41,11 +56,11 @@ class SimulateResult(Simulated):
 
     @property
     def timeline(self) -> Timeline:
-        """The timeline of ``run``."""
+        """Return the timeline of ``run``."""
         return self.run.timeline
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Columns and cells: what each device does and holds."""
+        """Return the column titles and cells of a table with the work and memory of each device."""
         run, problem = self.run, self.problem
         cells = [
             [
@@ -61,27 +76,27 @@ class SimulateResult(Simulated):
         return ["device", "ops", "busy ms", "busy %", "peak MB", "memory MB"], cells
 
     def sentence(self) -> str:
-        """The value, and what is sent."""
+        """Return a sentence with the value and the transfers."""
         value = f"{self.objective.label} {self.objective.text(self.value)}"
         return f"Simulated {value}; {self.run.num_transfers} transfers, {megabytes(self.run.transfer_bytes)} MB"
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What was simulated."""
+        """Return the problem's name and the sentence."""
         return (f"SIMULATED {self.problem.name}. {self.sentence()}",)
 
 
 def megabytes(size_bytes: float) -> str:
-    """Bytes as millions of them with four digits."""
+    """Return a size in MB (millions of bytes), with four digits."""
     return f"{size_bytes / 1e6:.4g}"
 
 
 def simulate_placement(
     problem: ScheduleProblem, plan: Plan, semantics: Semantics, objective: Objective = LATENCY
 ) -> SimulateResult:
-    """Simulate a plan of ops.
+    """Simulate a plan over the ops of a problem.
 
-    Raises PlacementError for an op on a device that does not support it, OptionError for an order without the
+    Raises PlacementError for an op on a device that does not support it, and OptionError for an order without the
     priorities it needs.
     """
     semantics.check(objective)
@@ -105,7 +120,7 @@ def simulate_placement(
 
 
 def parse_semantics(execution: str, order: str | None, links: str, seed: int = 0) -> Semantics:
-    """Semantics from options. Raises OptionError that lists the choices, or for a seed out of range."""
+    """Return the semantics that options name. Raises OptionError for an unknown name and for a seed out of range."""
     check_seed(seed)
     return Semantics(
         execution=Execution(chosen("execution", execution, [each.value for each in Execution])),
@@ -118,11 +133,14 @@ def parse_semantics(execution: str, order: str | None, links: str, seed: int = 0
 def placed(
     placement: str | Path | Mapping[str, str] | Placement, problem: ScheduleProblem, order: Order | None = None
 ) -> Plan:
-    """A placement, a device name for every op name, or a file that holds either, as a plan of ops.
+    """Return a placement as a plan over the ops of a problem.
 
-    Priorities are read where ``order`` is PRIORITY, or None and the placement has some. Raises FileFormatError when
-    a file is missing or neither of these, PlacementError when it is for another model, or when ops, devices and
-    priorities are not those of ``problem``.
+    Raises FileFormatError if a file is missing or holds no placement, and PlacementError if the placement is for
+    another model, or if its ops, devices or priorities are not those of ``problem``.
+
+    Args:
+        placement: A ``Placement``, a device name for every op name, or the path of a file that holds either.
+        order: The priorities of the placement are used if this is PRIORITY or None, and otherwise ignored.
     """
     where = str(placement) if isinstance(placement, str | Path) else "the placement"
     if isinstance(placement, str | Path):

@@ -1,4 +1,4 @@
-"""Solutions: how a search over costs ended, as values, in JSON and as a placement file. Legend: N ops."""
+"""Describe how a search over simulated costs ended, as values, in JSON and as a placement file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from hsdag.search.driver import Member
 from hsdag.search.options import SolveOptions
 
 ROUNDING = 1e-9
-"""A gap up to which there is none, and any answer is optimal. Exact methods that come to their end say theirs."""
+"""Relative gap that rounding may cause: a smaller one counts as 0, and the answer as optimal."""
 
 
 class _AsItIs:
-    """Marks a field that is an object of this process: nothing checks it."""
+    """Annotation of a field that pydantic does not validate, as it holds an object of this process."""
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.any_schema()
@@ -39,35 +39,39 @@ class _AsItIs:
 
 _T = TypeVar("_T")
 InMemory: TypeAlias = Annotated[_T, _AsItIs(), Field(exclude=True, repr=False)]
-"""The type of a field that JSON answers leave out."""
+"""Type of a field that JSON answers leave out."""
 
 
 class Simulated(Displayable, Record):
-    """An answer in the simulator's figures: what they are, and what was simulated, in the keys of its JSON form."""
+    """Base of answers with simulated figures: the problem, and the rules of the simulation.
+
+    Args:
+        semantics: Rules of the simulation, with the order that was used, never None.
+        unit: Unit of the value and its bound.
+    """
 
     model_config = ConfigDict(allow_inf_nan=True)
 
     simulated: Literal[True] = True
     seed: int
     problem: InMemory[ScheduleProblem]
-    semantics: InMemory[Semantics]  # with the order that was meant
+    semantics: InMemory[Semantics]
     objective: InMemory[Objective]
     objective_name: str = Field(serialization_alias="objective")
     unit: str
-    """Of the value and its bound."""
     execution: str
     order: str
     links: str
 
     @staticmethod
     def about(problem: ScheduleProblem, objective: Objective, semantics: Semantics) -> dict[str, Any]:
-        """What was simulated, as fields."""
+        """Return the fields of this class, other than the seed, by name."""
         names = {"objective_name": objective.name, "unit": objective.unit, **semantics.named()}
         return {"problem": problem, "semantics": semantics, "objective": objective, **names}
 
 
 class OpRun(TypedDict):
-    """When an op ran where, in seconds."""
+    """The device of an op, and when it starts and ends, in seconds from the start of the inference."""
 
     op: str
     device: str
@@ -76,33 +80,52 @@ class OpRun(TypedDict):
 
 
 class SolveResult(Simulated):
-    """The end of a search; ``value`` is the makespan, the period for throughput, else in the objective's unit, None
-    where nothing legal was found. All figures are simulated.
+    """The answer of a search, and what is proven about it; all figures are simulated.
 
-    ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
-    or what the method had before. ``breaking`` are single devices that break a pin: figures to compare with, but no
-    answers.
+    Args:
+        value: Value of the answer in the objective's unit: the makespan for latency, the period for throughput; None
+            if no legal placement was found.
+        best_after_s: Seconds into the search at which the answer was found.
+        curve: Seconds into the search, and the best value from then on.
+        lower_bound: Value that no legal placement is below.
+        bound_by: Argument that proves the lower bound.
+        gap: The part of the value above the lower bound, relative to the value; None without a value.
+        num_evaluations: Number of plans evaluated.
+        interrupted: Whether the caller stopped the search.
+        plan: Plan over ops.
+        run: One simulated inference.
+        single_devices: Value of each single device that can run the problem.
+        members: Turns of the methods, in order.
+        note: Reason why the method gave up, or empty. The answer is then the best that was evaluated before.
+        breaking: Single devices that break a pin: their values are for comparison, they cannot be answers.
+
+    Examples:
+        >>> import hsdag
+        >>> from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+        >>> seconds = [[1.0, 2.0], [4.0, 1.0]]  # of two ops on two devices
+        >>> problem = ScheduleProblem.from_arrays(seconds, [(0, 1)], op_names=("a", "b"), device_names=("gpu", "cpu"))
+        >>> result = hsdag.solve(problem, "heft")
+        >>> result.schedule[1]
+        {'op': 'b', 'device': 'cpu', 'start_s': 1.0, 'end_s': 2.0}
+        >>> result.single_devices, result.gap
+        ({'gpu': 5.0, 'cpu': 3.0}, 0.0)
     """
 
     status: Status
     value: float | None
     best_after_s: float
     curve: tuple[tuple[float, float], ...]
-    """Seconds into the search, and the best value from then on."""
     bound: InMemory[Bound]
     lower_bound: float
-    """What no plan is below."""
     bound_by: str
-    """What proves that."""
     gap: float | None
-    """The share of the value that the lower bound leaves open."""
     method: str
     num_evaluations: int = Field(serialization_alias="evaluations")
     elapsed_s: float
     interrupted: bool
     options: InMemory[SolveOptions]
-    plan: InMemory[Plan | None]  # of ops
-    run: InMemory[Simulation | None]  # one inference
+    plan: InMemory[Plan | None]
+    run: InMemory[Simulation | None]
     single_devices: dict[str, float]
     members: tuple[Member, ...]
     note: str
@@ -111,7 +134,7 @@ class SolveResult(Simulated):
     @computed_field(alias="placement", repr=False)  # type: ignore[prop-decorator]
     @property
     def affinity(self) -> dict[str, str] | None:
-        """Device name by op name."""
+        """Return the device name of each op by its name; None without an answer."""
         if self.plan is None:
             return None
         names = self.problem.device_names
@@ -120,20 +143,20 @@ class SolveResult(Simulated):
     @computed_field(repr=False)  # type: ignore[prop-decorator]
     @property
     def priority(self) -> dict[str, int] | None:
-        """Rank by op name, where the answer has priorities."""
+        """Return the rank of each op by its name, the smallest running first; None if the answer has no priorities."""
         if self.plan is None or self.plan.priority is None:
             return None
         return dict(zip(self.problem.op_names, self.plan.priority.tolist(), strict=True))
 
     @property
     def timeline(self) -> Timeline | None:
-        """That of ``run``."""
+        """Return the timeline of ``run``; None without an answer."""
         return self.run.timeline if self.run is not None else None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def schedule(self) -> list[OpRun]:
-        """When each op of ``run`` is where, by start."""
+        """Return the device and times of each op in ``run``, sorted by start."""
         if self.run is None:
             return []
         names, ops = self.problem.device_names, self.problem.op_names
@@ -145,7 +168,7 @@ class SolveResult(Simulated):
 
     @property
     def sentence(self) -> str:
-        """What was found, and what is proven of it."""
+        """Return a sentence with the value, the lower bound and the gap."""
         text = self.objective.text
         bound = f"{self.objective.bound_name} {text(self.lower_bound)} by {self.bound.argument}"
         if self.value is None or self.gap is None:
@@ -154,17 +177,17 @@ class SolveResult(Simulated):
 
     @property
     def said(self) -> tuple[str, ...]:
-        """The same of the problem by its name, and how the search ended."""
+        """Return the problem's name, the sentence, and how the search ended."""
         return (f"{self.problem.name}: {self.sentence}. {self.status.sentence}",)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """What single devices take."""
+        """Return the column titles and cells of a table with the values of single devices."""
         cells = [[f"all on {name}", self.objective.figure(single)] for name, single in self.single_devices.items()]
         return ["placement", ", ".join(filter(None, [self.objective.label, self.objective.shown_unit]))], cells
 
     @property
     def placement(self) -> Placement:
-        """The placement file of the answer. Raises SearchError where there is none."""
+        """Return the answer as a placement to save. Raises SearchError if the search found none."""
         affinity, priority = self.affinity, self.priority
         if affinity is None or self.value is None:
             raise SearchError("the search found no placement to write")
@@ -190,13 +213,13 @@ class SolveResult(Simulated):
 
 
 def relative_gap(value: float, bound: float) -> float:
-    """(value - bound) / value, 0 where rounding may account for the difference."""
+    """Return (value - bound) / value, or 0 if rounding may account for the difference."""
     gap = (value - bound) / value if value > 0 else 0.0
     return gap if gap > ROUNDING else 0.0
 
 
 def _record(seconds: float) -> LatencyRecord | None:
-    """A simulated figure; None for 0, which no latency can be."""
+    """Return the record of a simulated latency; None for 0, which a record does not allow."""
     if seconds <= 0:
         return None
     return LatencyRecord(median_s=seconds, mean_s=seconds, p95_s=seconds, runs=1, measured=False)

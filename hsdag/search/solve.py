@@ -1,4 +1,4 @@
-"""Solving problem files: a search over simulated plans, whose answer comes with a bound. Legend: N ops."""
+"""Solve a problem: search over simulated plans, and bound what any plan can reach."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hsdag.search.solution import Simulated, SolveResult, relative_gap
 from hsdag.workers.pool import Pool, pool_of
 
 TELL_EVERY_S, TELLING_SHARE = 1.0, 0.05
-"""Between two answers that are told while the search goes on; and the share of the time that telling may take."""
+"""Least seconds between two calls of ``on_better``, and the largest share of the time that these calls may take."""
 
 
 def solve(
@@ -43,14 +43,18 @@ def solve(
     watcher: Watcher | None = None,
     on_better: Callable[[SolveResult], None] | None = None,
 ) -> SolveResult:
-    """Search with ``placer``; the answer is never worse than the best single device, which are all simulated first, nor
-    than the options' start, where these keep to pins and fit into memory.
+    """Search for a placement of a problem with ``placer``.
 
-    ``on_better`` hears of the best so far while the search goes on, every second at most.
+    Every single device and the start are simulated first, so the answer is at least as good as each of them that keeps
+    to pins and memory.
 
-    Raises SearchError when the method ended and found nothing legal, PlacementError for a start that splits a
-    co-location set or breaks a pin, OptionError before anything is evaluated for what the objective or the method
-    cannot do, and for limits that cannot be kept.
+    Args:
+        watcher: Called about the progress of the search.
+        on_better: Called with the best answer so far when it has improved, at most once a second.
+
+    Raises SearchError if the method ended without a legal placement, PlacementError for a start that splits a
+    co-location set, breaks a pin or uses a device that does not support an op, and OptionError, before anything is
+    evaluated, for an objective or a method that does not fit the problem and for limits that cannot be kept.
     """
     watcher = watcher or Watcher()
     with pool_of(options.workers, watcher.note) as pool:
@@ -103,11 +107,11 @@ class _Search:
             num_threads=options.num_threads,
         )
         self._alone: list[Event] = []
-        # of units of several ops nothing is proven, and exact methods send all results of an op as one
+        # proofs are about units: they hold for ops only if every unit is one op, and has one result
         self._is_proof = self._units.num_units == problem.num_ops and not problem.edge_port.any()
 
     def _should_stop(self) -> bool:
-        """Whether the caller wants the search to end; now and then, when a method asks, the best so far is told."""
+        """Return whether the caller wants the search to end; report the best answer so far if that is due."""
         if self._on_better is not None and time.monotonic() >= self._tell_next_s:
             self._tell(self._on_better)
         return self._watcher.should_stop()
@@ -117,13 +121,13 @@ class _Search:
         best = self.best
         if best is not None and best is not self._told:
             self._tell_next_s = float("inf")
-            self._told = best  # the answer is simulated, which may ask as well
+            self._told = best  # before the answer is simulated, which may call _should_stop as well
             on_better(self._answer(best, Status.FEASIBLE))
         end_s = time.monotonic()
         self._tell_next_s = end_s + max(TELL_EVERY_S, (end_s - begin_s) / TELLING_SHARE)
 
     def _evaluate_first(self) -> None:
-        """Evaluate and simulate some plan, as the search will."""
+        """Evaluate and simulate one plan, so that the kernels of the search get compiled."""
         some = Plan(self._units.supported.argmax(axis=1))
         self._evaluator.evaluate([some])
         self._evaluator.run(some)
@@ -178,11 +182,11 @@ class _Search:
 
     @property
     def _proven(self) -> Bound:
-        """The largest bound that holds for the ops."""
+        """Return the largest lower bound that holds for placements of single ops."""
         return largest(self._bound, self._driver.recorder.bound if self._is_proof else None)
 
     def _singles(self) -> tuple[dict[str, float], tuple[str, ...]]:
-        """Values of single devices, those that break a pin among them; and the names of these."""
+        """Return the values of single devices, and the names of those among them that break a pin."""
         names = self._problem.device_names
         ran = [event for event in self._alone if event.score.failure is None]
         values = {names[event.plan.placement[0]]: event.score.value for event in ran}
@@ -196,11 +200,11 @@ class _Search:
 
     @property
     def best(self) -> Event | None:
-        """The best plan so far."""
+        """Return the event of the best plan so far, if any succeeded."""
         return next(iter(self._driver.recorder.best()), None)
 
     def _answer(self, found: Event | None, status: Status) -> SolveResult:
-        """What a plan amounts to as the search's answer; None where there is no plan."""
+        """Return the answer of the search for an evaluated plan, or for None if there is no plan."""
         device = priority = run = None
         options = self._options
         singles, breaking = self._singles()
@@ -236,7 +240,7 @@ class _Search:
 
 
 def with_memory(problem: ScheduleProblem, memory_bytes: Mapping[str, float]) -> ScheduleProblem:
-    """The problem with limits by device in place of its own. Raises OptionError for a device that is not there."""
+    """Return a problem with other memory limits in bytes, by device. Raises OptionError for an unknown device."""
     limits = problem.memory_bytes.copy()
     for name, size in memory_bytes.items():
         if name not in problem.device_names:
@@ -246,10 +250,10 @@ def with_memory(problem: ScheduleProblem, memory_bytes: Mapping[str, float]) -> 
 
 
 def scaled(objective: Objective, problem: ScheduleProblem, semantics: Semantics) -> Objective:
-    """The objective, which knows what the best single device of a problem has.
+    """Return an objective whose terms are relative to the values of the best single device of a problem.
 
-    Where none supports all ops, that is what they have with each op where it is fastest. Raises OptionError where the
-    problem lacks figures.
+    If no device supports all ops, the values are those of every op on its fastest device. Raises OptionError if the
+    problem lacks figures that the objective needs.
     """
     problem.check(objective)
 
@@ -264,7 +268,10 @@ def scaled(objective: Objective, problem: ScheduleProblem, semantics: Semantics)
 
 
 def _of_units(problem: Problem, plan: Plan) -> Plan:
-    """A plan over ops as one over co-location sets, each at the rank of its first op."""
+    """Return a plan over ops as a plan over co-location sets, each with the rank of its first op.
+
+    Raises PlacementError if a set is on several devices.
+    """
     labels = problem.units.partition.labels
     placement = np.empty(problem.num_units, dtype=np.int64)
     placement[labels] = plan.placement

@@ -1,1 +1,1 @@
-"""hsdag train: policies for reuse."""
+"""Train policies for reuse, as ``hsdag train`` does."""

@@ -1,4 +1,4 @@
-"""Problems to train on: those of a family, with the plans of an expert."""
+"""Build the problems of a family to train on, with the plans of an expert."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hsdag.workers.pool import Exchange, Job, Pool
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem:
-    """A problem to learn on, how its plans are scored, and the plans of an expert."""
+    """A problem to train on, the evaluator of its plans, and the plans of an expert, if there is one."""
 
     costs: ScheduleProblem
     evaluator: Evaluator
@@ -29,21 +29,24 @@ class TrainingProblem:
 
 @dataclass(frozen=True, eq=False)
 class ProblemJob(Job[TrainingProblem]):
-    """A problem by the names of its family and its number, which is the seed of the expert, too."""
+    """A job that builds a problem; ``number`` is its number in the family, and the seed of the expert."""
 
     family: str
     number: int
     expert: SolveOptions | None
 
     def run(self, exchange: Exchange) -> TrainingProblem:  # noqa: ARG002
-        """As Job says."""
+        """Return the problem."""
         return training_problem(find_family(self.family), self.number, self.expert)
 
 
 def training_problems(
     family: Family, numbers: Sequence[int], expert: SolveOptions | None, check: Callable[[], None], pool: Pool | None
 ) -> list[TrainingProblem]:
-    """Problems of a family by number. Raises what ``check`` does, which is called every so often."""
+    """Return the problems of a family with the given numbers, built by the pool's workers if there is a pool.
+
+    Raises what ``check`` raises, which is called repeatedly.
+    """
     if pool is not None:
         alone = None if expert is None else replace(expert, num_threads=1)
         return pool.answers([ProblemJob(family.name, number, alone) for number in numbers], check)
@@ -55,7 +58,7 @@ def training_problems(
 
 
 def training_problem(family: Family, number: int, expert: SolveOptions | None) -> TrainingProblem:
-    """A problem of a family, by number, with the best plan of an expert's search, if there is an expert."""
+    """Return a problem of a family by its number, with the best plan of the expert's search, if there is an expert."""
     problem = family.problem(number)
     units = problem_of(problem)
     experts: tuple[Plan, ...] = ()

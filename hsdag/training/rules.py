@@ -1,11 +1,11 @@
-"""Training of rules for list scheduling: a set whose best schedule is good on most problems.
+"""Train rules for list scheduling: a set of rules whose best schedule is good on most problems.
 
 Legend: R rules, P problems, W weights.
 
-A pool of rules around HEFT's is drawn at random; of it, those are taken one by one that improve the set most. Then one
-rule at a time is changed at random in several ways, and the best change is kept unless it makes the set worse (a (1+8)
-evolution strategy). What counts is the mean over problems of the logarithm of the set's best value. No gradient is
-needed, and gradients of single decisions did not get as far (docs/learned-methods.md).
+Candidates are drawn at random around the rule of HEFT. Of these, the rule that improves the set most is added until the
+set is complete. Then one rule at a time is changed at random in several ways, and the best change is kept unless it
+makes the set worse (a (1+8) evolution strategy). The loss is the mean over problems of the logarithm of the set's best
+value. It needs no gradient; training by gradients of single decisions reached less (docs/learned-methods.md).
 """
 
 from __future__ import annotations
@@ -40,26 +40,27 @@ from hsdag.training.problems import TrainingProblem
 from hsdag.workers.pool import Exchange, Job, Pool
 
 POOL = 8
-"""Rules drawn at the beginning for each rule of the set."""
+"""Number of candidates drawn at the beginning, for each rule of the set."""
 CHANGES = 8
-"""Changes of one rule that an update compares."""
+"""Number of changes of one rule that an update compares."""
 BLOCKS = 4
-"""Parts of the problems after each of which a change is given up that makes the set worse so far, by ``SLACK``."""
+"""Number of blocks of problems: after each, changes that make the set worse are given up."""
 SLACK = 2e-3
+"""Give up a change if it increases the loss by more than this for each problem of the block."""
 SMALLEST, LARGEST = 0.05, 1.5
-"""Range of the size of changes, in steps of each weight."""
+"""Range of the size of changes, in units of each weight's ``STEP``."""
 SHARES = (2 / NUM_WEIGHTS, 0.2, 0.5)
-"""Shares of the weights that a change is of."""
+"""Shares of the weights that a change alters, one of them drawn for each change."""
 FROM_ANOTHER = 0.2
-"""Share of changes that begin with another rule."""
+"""Share of changes that start from another rule of the set than the one they replace."""
 
 
 @dataclass(frozen=True)
 class RuleTrainingOptions:
-    """Raises OptionError for a value out of range."""
+    """Hyper-parameters of the training. Raises OptionError for a value out of range."""
 
     rules: int = 16
-    """Rules of the set; as many schedules are made at once."""
+    """Number of rules in the set, each of which makes one schedule of a round."""
 
     def __post_init__(self) -> None:
         if self.rules < 1:
@@ -67,14 +68,14 @@ class RuleTrainingOptions:
 
 
 WORST = 4.0
-"""A plan that failed, or is slower, counts as so many times the work of all ops on their fastest devices."""
+"""Largest value of a plan, relative to the time of all ops on their fastest devices; failed plans have it, too."""
 JOBS, MOST_PROBLEMS = 4, 8
-"""Jobs for each worker, so that all end at about the same time, and problems that a job has at most, so that little is
-lost with a worker."""
+"""Least number of jobs for each worker, so that workers end at about the same time; and most problems of a job,
+approximately, so that a lost worker loses little."""
 
 
 class RuleProblem:
-    """A problem to train rules on: their values by the simulator, as logarithms of shares of the work of all ops."""
+    """A problem to train rules on; ``unit_s`` is the time in seconds of all ops on their fastest devices."""
 
     def __init__(self, problem: TrainingProblem) -> None:
         costs = self._costs = problem.costs
@@ -83,7 +84,10 @@ class RuleProblem:
         self.unit_s = float(np.where(costs.supported, costs.time_s, np.inf).min(axis=1).sum()) or 1.0
 
     def values(self, rules: Sequence[FloatArray]) -> FloatArray:
-        """[R] logarithms of the values of rules' plans, repaired where they exceed a memory; WORST where they fail."""
+        """Return [R] the logarithms of the values, relative to ``unit_s``, of the plans that rules make.
+
+        A plan that fails is repaired to fit into memory. If it fails still, or is worse than WORST, its value is WORST.
+        """
         plans = [self._scheduler.plan(rule) for rule in rules]
         values = np.array([score.value for score in self._evaluator.evaluate(plans)])
         if len(failed := np.flatnonzero(~np.isfinite(values))):
@@ -94,22 +98,25 @@ class RuleProblem:
 
 @dataclass(frozen=True, eq=False)
 class ValuesJob(Job[FloatArray]):
-    """Values [R, P] of rules [R, W] on problems [P]."""
+    """A job that computes the values [R, P] of rules [R, W] on problems [P]."""
 
     rules: FloatArray
     problems: tuple[RuleProblem, ...]
 
     def run(self, exchange: Exchange) -> FloatArray:  # noqa: ARG002
-        """As Job says."""
+        """Return the values [R, P]."""
         return np.stack([problem.values(list(self.rules)) for problem in self.problems], axis=1)
 
 
 @dataclass(eq=False)
 class RuleTraining:
-    """Improves a set of rules on problems; all randomness comes from one generator.
+    """A training of a set of rules on problems, whose randomness comes from one generator.
 
-    With a ``pool``, its workers compute the values of rules, and the rules come out the same. ``check`` raises
-    SearchStopped when the training should stop; the update at hand is then as if it had not begun.
+    Attributes:
+        rules: [R, W] the rules of the set.
+        curve: Loss after each update: the mean over problems of the logarithm of the set's best value.
+        check: Function that raises SearchStopped if the training should stop; the current update is then undone.
+        pool: Workers that compute the values of rules; the rules are the same without them.
     """
 
     problems: InitVar[Sequence[TrainingProblem]]
@@ -122,13 +129,12 @@ class RuleTraining:
     def __post_init__(self, problems: Sequence[TrainingProblem], options: RuleTrainingOptions) -> None:
         self._problems = [RuleProblem(problem) for problem in problems]
         self._rng = np.random.default_rng(self.seed)
-        self.rules = np.tile(first_rule(), (options.rules, 1))  # [R, W]
+        self.rules = np.tile(first_rule(), (options.rules, 1))
         self._values = np.zeros((0, len(problems)))  # [R, P]
         self.curve: list[float] = []
-        """The mean over problems of the set's best value after every update, which training lowers."""
 
     def begin(self) -> None:
-        """Take the rules of the set, one by one, from a pool."""
+        """Draw candidates, and choose the rules of the set among them, one by one."""
         begins = [first_rule(ahead) for ahead in AHEAD]
         pool = begins + [self._changed(begins[i % len(begins)]) for i in range(POOL * len(self.rules) - len(begins))]
         values = self._values_of(pool, np.arange(len(self._problems)))
@@ -140,12 +146,15 @@ class RuleTraining:
         self.rules, self._values = np.array(pool)[chosen], values[chosen]
 
     def update(self) -> None:
-        """Change a rule in several ways; take the change that improves the set most, or one that does no harm."""
+        """Change one rule in several ways, and keep the best change unless it makes the set worse.
+
+        Raises SearchStopped as ``check`` does, before anything has changed.
+        """
         before = self._rng.bit_generator.state
         try:
             self._improve()
         except SearchStopped:
-            self._rng.bit_generator.state = before  # the update is made again, to the same end
+            self._rng.bit_generator.state = before  # so that a resumed training repeats the update exactly
             raise
         self.curve.append(float(self._values.min(axis=0).mean()))
         self.num_updates += 1
@@ -174,7 +183,7 @@ class RuleTraining:
             self.rules[at], self._values[at] = rules[best], new[best]
 
     def _values_of(self, rules: Sequence[FloatArray], which: IntArray) -> FloatArray:
-        """[R, P] values of rules on some problems, by the workers of a pool where there is one."""
+        """Return the values of rules on the problems with these indices, [R, P]."""
         problems = [self._problems[i] for i in which]
         if self.pool is None:
             columns = []
@@ -189,25 +198,28 @@ class RuleTraining:
         return np.concatenate(self.pool.answers(jobs, self.check), axis=1)
 
     def state(self) -> State:
-        """The rules, their values, the curve, and the random numbers to come."""
+        """Return the state to resume from: the rules, their values, the curve, and the state of the generator."""
         arrays = {"rules": self.rules, "values": self._values, "curve": np.array(self.curve)}
         tensors = {name: torch.tensor(array) for name, array in arrays.items()}
         return tensors, {"random": self._rng.bit_generator.state, "done": self.num_updates}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """Take over what ``state`` gave."""
+        """Continue from the state that ``state`` returned."""
         self.rules, self._values = tensors["rules"].numpy().copy(), tensors["values"].numpy().copy()
         self.curve = tensors["curve"].tolist()
         self._rng.bit_generator.state = state["random"]
         self.num_updates = state["done"]
 
     def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
-        """The rules, and how the set got better."""
+        """Return the weights of a policy file by name, and the entries that the training adds to its card."""
         curve = np.round(self.curve, 5).tolist()
         return {WEIGHTS: self.rules}, {"method": METHOD, "rules": len(self.rules), "curve": curve}
 
     def worth(self, problem: TrainingProblem) -> tuple[float, float]:
-        """The best value of one round of schedules, and that of 16, in all but the first of which rules are changed."""
+        """Return the best value on a problem after one round of schedules and after 16, in the objective's unit.
+
+        In all rounds but the first, the rules are changed at random.
+        """
         of_rules = RuleProblem(problem)
         rng = np.random.default_rng(self.seed)
         rounds = [changed(self.rules, spread, rng) for spread in (0.0, *[SPREAD] * (NUM_FIRST - 1))]
@@ -216,13 +228,17 @@ class RuleTraining:
 
 
 AHEAD = (0.0, 1.0, 3.0)
-"""Weights of the way to the end by an op's consumers that the pool is drawn around."""
+"""Weights of the remaining path by an op's consumers, around which candidates are drawn (see ``first_rule``)."""
 
 
 def first_rule(ahead: float = 0.0) -> FloatArray:
-    """[W] near HEFT: the longest way to the end first, where an op ends first and what follows may end first.
+    """Return [W] a rule close to HEFT.
 
-    With ``ahead``, an op prefers the device from which its consumers may end first.
+    The op with the longest remaining path comes first, on the device where it and the path after it can end first.
+
+    Args:
+        ahead: Weight of the remaining path by an op's consumers. If it is not 0, the op takes the device from which
+            its consumers can end first.
     """
     rule = np.zeros(NUM_WEIGHTS)
     devices = len(OP_FEATURES) + len(MOMENT_FEATURES)

@@ -1,4 +1,4 @@
-"""Training of a policy for reuse: problems of a family, plans of an expert, and what the policy is worth unseen."""
+"""Train a policy on problems of a family, and compare it with an expert on problems that it was not trained on."""
 
 from __future__ import annotations
 
@@ -29,15 +29,22 @@ from hsdag.training.rules import RuleTraining, RuleTrainingOptions
 from hsdag.workers.pool import check_workers, pool_of
 
 UNSEEN = 1_000_000
-"""Problems from this number on are never trained on."""
+"""Number of the first problem of each family that is used for tests and never for training."""
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What to train on, and for how long. Raises OptionError for a value out of range.
+    """Options of a training. Raises OptionError for a value out of range.
 
-    Policies are compared with an expert: annealing of ``expert_evaluations``, which finds the same plan on any machine.
-    ``changes`` are hyper-parameters of the training by name.
+    Args:
+        family: Name of a family of problems, several joined by commas, or all.
+        problems: Number of problems to train on.
+        updates: Number of updates of the policy.
+        expert_evaluations: Number of plans that the expert evaluates: annealing, limited by a number and not by time
+            so that it finds the same plan on any machine.
+        unseen: Number of other problems to test the policy on.
+        changes: Hyper-parameters of the training by name.
+        workers: Other processes that share the training: ``local:N``, ``ray`` or ``ray://HOST:PORT``.
     """
 
     family: str
@@ -48,7 +55,6 @@ class TrainOptions:
     seed: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
     workers: str | None = None
-    """What computes parts of the training in other processes, as ``check_workers`` takes it."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -66,27 +72,27 @@ class TrainOptions:
 
     @property
     def learning(self) -> RuleTrainingOptions:
-        """Hyper-parameters."""
+        """Return the hyper-parameters of the training. Raises OptionError for an unknown name or a wrong value."""
         return changed_options(RULES, RuleTrainingOptions(), self.changes)
 
     @property
     def expert(self) -> SolveOptions:
-        """The expert's search."""
+        """Return the options of the expert's search."""
         return SolveOptions("sa", budget_s=math.inf, max_evaluations=self.expert_evaluations)
 
     @property
     def source(self) -> dict[str, str | int | float]:
-        """What problems and experts there are, as JSON values."""
+        """Return the options that determine the problems and the expert, as JSON values."""
         return {name: getattr(self, name) for name in ("family", "problems", "seed", "expert_evaluations")}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a stored state is of: what has to be the same where it goes on, all but the number of updates."""
+        """Return the options in which a resumed training must agree with the stored state: all but ``updates``."""
         return described(RULES, self.source | asdict(self.learning))
 
 
 class TrainResult(BaseModel):
-    """The ``policy``'s file, and its ``card``."""
+    """The file of a trained policy, and the policy's card."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -101,13 +107,19 @@ def run_train(
     resume: bool = False,
     watcher: Watcher | None = None,
 ) -> TrainResult:
-    """Train, try on problems that were not trained on, and write the policy with its card.
+    """Train a policy, test it on problems that it was not trained on, and write it to ``path`` with its card.
 
-    The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
-    curve, or to more updates, with as many workers as there are now. The watcher hears of every update as a step. An
-    interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and DeviceError, and
-    SearchError where the state is of another training, or missing with ``resume``, or there without, or where another
-    process is at this training.
+    The state is saved every few seconds to ``path`` with the suffix .state. A resumed training gives the same policy as
+    one without a break, with any number of workers, and may be given more updates.
+
+    Args:
+        path: Policy file to write.
+        resume: Continue from the saved state.
+        watcher: Gets every update as a step. If it stops the training, the state is saved, and SearchStopped raised.
+
+    Raises SearchError if the state belongs to another training, is missing with ``resume``, or is present without it,
+    or if another process is writing to ``path``; OptionError for a wrong family; OutputError if a file cannot be
+    written; and DeviceError if a worker cannot be used.
     """
     begin_s = time.monotonic()
     watcher = watcher or Watcher()
@@ -161,7 +173,7 @@ def _improve(
     check: Callable[[], None],
     on_step: Callable[[str], None],
 ) -> None:
-    """Make the updates that are left, and keep the state, also where ``check`` raises SearchStopped."""
+    """Make the remaining updates, and save the state, also if ``check`` raises SearchStopped."""
     if stored is None:
         training.begin()
     else:
@@ -189,9 +201,13 @@ def _improve(
 def means_over_expert(
     worth: Callable[[TrainingProblem], tuple[float, float]], problems: Sequence[TrainingProblem]
 ) -> dict[str, float | None]:
-    """Mean ratios of a policy's values to the expert's: of the first answer, and of the best of 16.
+    """Return a policy's mean values relative to the expert's, of its first schedules and of the best of 16 rounds.
 
-    ``..._failed`` count the problems that have no plan within memory, which means leave out; None where all have none.
+    Problems for which the policy finds no plan that fits into memory are left out of the means; the entries
+    ``first_failed`` and ``best_failed`` count them. A mean over no problems is None.
+
+    Args:
+        worth: Function from a problem to the policy's two values on it.
     """
     ratios = []
     for problem in problems:

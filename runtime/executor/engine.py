@@ -3,6 +3,10 @@
 A task is ready when all it waits for has ended. A free resource takes, of the ready tasks, the task of the
 oldest run with the smallest rank, ties by index. So no resource idles while work for it is ready. Starting a task
 never blocks; its end comes back through the inbox of the engine, from callbacks of any thread.
+
+Resources that are in order, streams of GPUs, get tasks earlier. What a task waits for on the same resource need only
+have started. If all else that it waits for has started on other resources in order, it is early: it is taken when
+nothing is ready, and its resource waits until it can run.
 """
 
 from __future__ import annotations
@@ -16,14 +20,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
 from hsdag.ir.processes import Closing
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run, TaskGraph
 
@@ -72,16 +75,16 @@ class Cancellation:
         self.run = run
 
 
-Entry: TypeAlias = tuple[int, float, int, Run]
+Entry: TypeAlias = tuple[bool, int, float, int, Run]
+"""A task that may be started: whether it is early, its run's number, its rank, itself, its run; the least is taken."""
 
 
 class Loop:
     """An event loop that handles messages and starts ready tasks, in turns.
 
     Other threads may put messages into the inbox, and read and write ``is_closed`` and ``is_over`` under the lock; all
-    else belongs to the thread whose turn it is, one at a time. If the backend is polled, that is the thread in
-    ``main``, which a message wakes. Otherwise the thread that puts a message handles it, with all others that have
-    come, and ``main`` begins runs and watches time limits.
+    else belongs to the thread whose turn it is, one at a time. The thread that puts a message handles it, with all
+    others that have come, and ``main`` begins runs and watches time limits.
     """
 
     def __init__(self, graph: TaskGraph, backend: Backend, priority: FloatArray | None, grace_s: float) -> None:
@@ -89,7 +92,7 @@ class Loop:
         self.backend = backend
         self.grace_s = grace_s
         self.alarm: SimpleQueue[None] = SimpleQueue()  # wakes the watching thread, also from finalizers
-        self.inbox = Inbox(self.help if backend.poll_s is None else partial(self.alarm.put, None))
+        self.inbox = Inbox(self.help)
         self.turn = threading.Lock()
         self.turn_holder: int | None = None  # the thread whose turn it is
         self.defect: BaseException | None = None  # an error in a helping thread
@@ -99,7 +102,14 @@ class Loop:
         self.is_over = False  # nobody reads the inbox any more
         self.priority: list[float] | None = None if priority is None else priority.tolist()
         self.resource: list[int] = graph.resource.tolist()
-        self.successors: list[list[int]] = [graph.successors.of(t).tolist() for t in range(graph.num_tasks)]
+        in_order = np.array([r.in_order for r in graph.resources], dtype=np.bool_)[graph.resource]
+        before, after = graph.edges.T
+        is_queued = in_order[before] & in_order[after]  # [E] the resource of the second task waits, not the loop
+        is_crossing = is_queued & (graph.resource[before] != graph.resource[after])
+        self.after_start = _successors(graph, is_queued)
+        self.after_end = _successors(graph, ~is_queued)
+        self.crossing = _successors(graph, is_crossing)
+        self.num_lags: list[int] = np.bincount(graph.edges[is_crossing, 1], minlength=graph.num_tasks).tolist()
         self.num_predecessors: list[int] = np.bincount(graph.edges[:, 1], minlength=graph.num_tasks).tolist()
         self.first = [task for task, num in enumerate(self.num_predecessors) if not num]
         self.ready: list[list[Entry]] = [[] for _ in graph.resources]  # heaps
@@ -107,7 +117,7 @@ class Loop:
         self.touched: deque[int] = deque()  # resources that may be free and have ready tasks
         self.running: set[Attempt] = set()
         self.runs: dict[Run, float] = {}  # when to look at each run: at its limit, or the end of its grace
-        self.look_s = np.inf  # when to poll or to look at runs
+        self.look_s = np.inf  # when to look at runs next
         self.is_stopping = False
 
     def main(self) -> None:
@@ -170,9 +180,7 @@ class Loop:
                 if self.is_stopping and not self.runs:
                     return
                 wait_s = min(self.look_s - time.perf_counter(), LONGEST_WAIT_S)
-            if wait_s <= 0:
-                time.sleep(0)  # polling without pause must let other threads run
-            elif self.inbox.queue.empty():  # else something came while this thread had the turn
+            if wait_s > 0 and self.inbox.queue.empty():  # else something came while this thread had the turn
                 with suppress(Empty):
                     self.alarm.get(timeout=wait_s)
 
@@ -209,8 +217,8 @@ class Loop:
     def _begin(self, run: Run, at_s: float) -> None:
         run.begun_s = at_s
         self.runs[run] = np.inf if run.limit_s is None else at_s + run.limit_s
-        self.look_s = at_s  # it says when to poll and to look next
-        run.waits_for = self.num_predecessors.copy()
+        self.look_s = min(self.look_s, self.runs[run])
+        run.waits_for, run.lags = self.num_predecessors.copy(), self.num_lags.copy()
         for task in self.first:
             self._make_ready(run, task, at_s)
         if not run.num_left:
@@ -219,8 +227,15 @@ class Loop:
     def _make_ready(self, run: Run, task: int, at_s: float) -> None:
         resource = self.resource[task]
         rank = at_s if self.priority is None else self.priority[task]
-        heapq.heappush(self.ready[resource], (run.number, rank, task, run))
+        heapq.heappush(self.ready[resource], (run.lags[task] > 0, run.number, rank, task, run))
         self.touched.append(resource)
+
+    def _release(self, run: Run, tasks: list[int], at_s: float) -> None:
+        """Tell tasks that something they wait for has started, or ended."""
+        for task in tasks:
+            run.waits_for[task] -= 1
+            if not run.waits_for[task]:
+                self._make_ready(run, task, at_s)
 
     def _dispatch(self) -> None:
         """Start ready tasks on free resources, one task per resource in turn.
@@ -231,11 +246,11 @@ class Loop:
         while touched:
             resource = touched.popleft()
             waiting = ready[resource]
-            while waiting and waiting[0][3].error is not None:
-                heapq.heappop(waiting)  # its run has failed
+            while waiting and (waiting[0][4].error is not None or waiting[0][4].has_started(waiting[0][3])):
+                heapq.heappop(waiting)  # its run has failed, or it was started while it was early
             if not waiting or not free[resource]:
                 continue
-            _, _, task, run = heapq.heappop(waiting)
+            _, _, _, task, run = heapq.heappop(waiting)
             free[resource] -= 1
             if self._start(run, task, resource):
                 return
@@ -249,10 +264,13 @@ class Loop:
         error = None
         self.running.add(attempt)
         try:
-            if not self.backend.start(attempt, self.inbox):
-                return False
+            is_over = self.backend.start(attempt, self.inbox)
         except Exception as raised:  # noqa: BLE001 - whatever a task raises is the failure of its run
             error = without_own_frame(raised)
+        else:
+            self._release(run, self.after_start[task], now_s)
+            if not is_over:
+                return False
         self.running.discard(attempt)
         self._finish(attempt, time.perf_counter(), error)
         return True
@@ -268,10 +286,11 @@ class Loop:
         elif run.error is None:
             run.end_s[task] = end_s
             run.num_left -= 1
-            for waiting in self.successors[task]:
-                run.waits_for[waiting] -= 1
-                if not run.waits_for[waiting]:
-                    self._make_ready(run, waiting, end_s)
+            self._release(run, self.after_end[task], end_s)
+            for waiting in self.crossing[task]:
+                run.lags[waiting] -= 1
+                if not run.lags[waiting] and not run.waits_for[waiting] and not run.has_started(waiting):
+                    self._make_ready(run, waiting, end_s)  # and no longer early
         if not run.num_running and (not run.num_left or run.error is not None):
             self._end(run)
 
@@ -291,23 +310,15 @@ class Loop:
             self._end(run)
 
     def _look(self) -> None:
-        """Poll, and look at the runs whose time has come."""
+        """Look at the runs whose time has come."""
         now_s = time.perf_counter()
-        if self.backend.poll_s is not None:
-            try:
-                self.backend.poll(self.inbox)
-            except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of all running tasks
-                cause = without_own_frame(error)
-                for run in sorted({attempt.run for attempt in self.running}, key=lambda r: r.number):
-                    self._fail(run, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
         for run in [r for r, at_s in self.runs.items() if at_s <= now_s]:
             if run.error is None:
                 reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
                 self._fail(run, reason + (self._whereabouts(run) or "its turn"))
             else:
                 self._end(run)  # tasks that still run keep their resource until they end
-        next_poll_s = np.inf if self.backend.poll_s is None or not self.runs else now_s + self.backend.poll_s
-        self.look_s = min(next_poll_s, *self.runs.values(), np.inf)
+        self.look_s = min(self.runs.values(), default=np.inf)
 
     def _attempts(self, run: Run) -> list[Attempt]:
         return sorted((a for a in self.running if a.run is run), key=lambda a: a.task)
@@ -336,6 +347,14 @@ class Loop:
             call(*args)
         except BaseException as error:  # noqa: BLE001 - not even SystemExit may end it
             report(error)
+
+
+def _successors(graph: TaskGraph, edges: BoolArray) -> list[list[int]]:
+    """By task, those that wait for it by some of the edges [E]."""
+    found: list[list[int]] = [[] for _ in graph.task_names]
+    for before, after in graph.edges[edges].tolist():
+        found[before].append(after)
+    return found
 
 
 GRACE_S = 1.0

@@ -25,13 +25,16 @@ from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 class Resource:
     """A device, or, with a ``destination``, the channel from one device to another.
 
-    ``capacity`` is the number of tasks that it runs at once: one for a device that is not to be shared.
+    ``capacity`` is the number of tasks that it takes at once: one for a device that is not to be shared. A resource
+    that is ``in_order``, such as a stream of a GPU, runs its tasks in the order of their starts, and itself waits for
+    their predecessors on resources in order: these need only have started.
     """
 
     name: str
     device: int
     destination: int | None = None
     capacity: int = 1
+    in_order: bool = False
 
 
 class TaskGraph:
@@ -93,7 +96,7 @@ class TaskGraph:
             name=self.name,
             op_names=self.task_names,
             op_types=self.task_types,
-            device_names=tuple(r.name for r in self.resources if r.destination is None),
+            device_names=tuple(r.name for i, r in enumerate(self.resources) if r.device == i and r.destination is None),
             ops=OpIntervals(runs, device[runs], start_s[runs], end_s[runs]),
             transfers=sent,
             edges=self.edges,
@@ -121,6 +124,7 @@ class Run:
         self.limit_s = limit_s
         self.error: ExecutionError | None = None
         self.waits_for: list[int] = []
+        self.lags: list[int] = []
         self.num_left = graph.num_tasks
         self.num_running = 0
         self.start_s: list[float] = [np.nan] * graph.num_tasks
@@ -130,6 +134,10 @@ class Run:
         self._graph = graph
         self._on_end = on_end
         self._ended = threading.Event()
+
+    def has_started(self, task: int) -> bool:
+        """Whether a task was started."""
+        return self.start_s[task] == self.start_s[task]  # which NaN is not
 
     @property
     def is_over(self) -> bool:
@@ -157,8 +165,11 @@ class Run:
         """
         if not self.is_over:
             raise RuntimeError("the run has not ended yet")
-        start_s = np.array(self.start_s)
-        end_s = np.maximum(self.end_s, start_s)  # a device's clock may be a little behind
+        start_s, end_s = np.array(self.start_s), np.array(self.end_s)
+        before, after = self._graph.edges.T
+        np.fmax.at(start_s, after, end_s[before])  # a stream has tasks before what they wait for has ended
+        start_s[np.isnan(self.start_s)] = np.nan
+        end_s = np.maximum(end_s, start_s)  # a device's clock may be a little behind
         return start_s - self.begun_s, end_s - self.begun_s
 
     @property
@@ -211,16 +222,12 @@ class Inbox:
 class Backend(ABC):
     """Base of back ends, which start tasks. One thread at a time calls its methods, ``close`` once at the end.
 
-    That is the engine's own thread; if a back end is not polled, also the threads that report ends, so that a device
-    can go on with its next task without a change of thread.
+    That is the engine's own thread or one that reports ends, so that a device can go on with its next task without a
+    change of thread.
 
-    Errors of ``cancel`` and ``close`` go to ``threading.excepthook`` and change nothing; errors of
-    ``start``, ``poll`` and ``run_ended`` are the failure of the runs concerned.
-
-    ``poll_s`` is the number of seconds between calls of ``poll`` while tasks run; None for no calls, 0 for no pause.
+    Errors of ``cancel`` and ``close`` go to ``threading.excepthook`` and change nothing; errors of ``start`` and
+    ``run_ended`` are the failure of the runs concerned.
     """
-
-    poll_s: float | None = None
 
     @abstractmethod
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
@@ -228,9 +235,6 @@ class Backend(ABC):
 
         May raise what keeps the task from starting.
         """
-
-    def poll(self, inbox: Inbox) -> None:  # noqa: B027 - back ends with callbacks need none
-        """Report ends that nothing else reports."""
 
     def cancel(self, attempt: Attempt) -> None:  # noqa: B027 - not all tasks can be stopped
         """Ask a running task to end early; its end is still reported."""

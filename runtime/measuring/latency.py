@@ -256,7 +256,7 @@ def compare(
     typical_s, failures = _prepared(run, candidates, protocol, prepare, num_sure, should_stop, on_step, clock)
     left_s = max(protocol.limit_s - (clock() - begin_s), 0.0)
     turns_s = {c: seconds * _burst(seconds, protocol) for c, seconds in typical_s.items()}
-    wanted = protocol.min_rounds * (SHORTER if protocol.turn_runs is None else 1)
+    wanted = min(protocol.min_rounds * (SHORTER if protocol.turn_runs is None else 1), protocol.max_rounds)
     fitting = min(left_s / max(wanted * sum(turns_s.values()), LEAST_RUN_S), 1.0)
     bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
     taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}

@@ -118,6 +118,17 @@ def automatic_targets(placed: Sequence[DeviceSpec], rivals: Sequence[DeviceSpec]
     return tuple("HETERO:" + ",".join(order) for order in orders) + auto
 
 
+PLAIN = EAGER, CAPTURED = "EAGER", "GRAPH"
+"""What stands before a device of torch's, with a colon, where it runs the model without the engine: op after op, or as
+a CUDA graph."""
+
+
+def plain_targets(specs: Sequence[DeviceSpec]) -> tuple[str, ...]:
+    """Return what each of torch's devices does without the engine; those of the CPU have no CUDA graph."""
+    modes = {spec.openvino_name: PLAIN[: 1 if spec.plugin == "cpu" else 2] for spec in specs}
+    return tuple(f"{mode}:{name}" for name, those in modes.items() for mode in those)
+
+
 A = TypeVar("A")
 P = ParamSpec("P")
 

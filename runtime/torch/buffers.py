@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,19 +20,31 @@ from hsdag.runtime.torch.program import UNUSED, Program
 Inputs = Mapping[str, Tensor | NDArray[np.generic]]
 
 
+Values = Sequence[Tensor | None]
+"""[B] the tensor of each buffer, None where there is none yet, or no longer."""
+
+
 class Residents:
     """Constants, from the start, and inputs, once loaded: ``values`` [B], None where a task writes.
 
-    Raises ExecutionError that names constant and device where there is no room.
+    Constants are shared with all other programs of the graph that have them on the same device. Raises ExecutionError
+    that names constant and device where there is no room.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self.values: list[Tensor | None] = [None] * len(program.buffer_device)
-        for v, port, buffer in program.constants:
-            node = program.graph.nodes[v]
-            self._put(f"constant {node.name!r}", node.constants[port].detach(), buffer)  # without activations
+        self._lock = threading.Lock()
+        values: list[Tensor | None] = [None] * len(program.buffer_device)
+        shared = dict(program.graph.on_devices)
+        for v, port, buffer, dtype in program.constants:
+            node, device = program.graph.nodes[v], program.devices[program.buffer_device[buffer]]
+            key = v, port, device.torch_device, dtype
+            if key not in shared:
+                shared[key] = self._placed(f"constant {node.name!r}", node.constants[port].detach(), buffer, dtype)
+            values[buffer] = shared[key]
+        self.values: Values = values
         self._synchronize()
+        program.graph.on_devices.update(shared)  # once they are there
 
     @property
     def size_bytes(self) -> int:
@@ -39,8 +52,8 @@ class Residents:
         return sum(x.untyped_storage().nbytes() for x in self.values if x is not None)
 
     def load(self, inputs: Inputs) -> None:
-        """Put copies of inputs where they are read. Raises ExecutionError where one does not fit."""
-        graph = self._program.graph
+        """Put copies of inputs where they are read, all at once. Raises ExecutionError where one does not fit."""
+        graph, placed = self._program.graph, dict[int, Tensor]()
         for name in inputs:
             if name not in graph.inputs:
                 raise ExecutionError(f"{graph.name!r} has no input {name!r}; it has {', '.join(graph.inputs)}")
@@ -53,28 +66,31 @@ class Residents:
                     part = feed.cut(torch.as_tensor(values).detach())
                 except (ValueError, TypeError) as error:
                     raise ExecutionError(f"input {feed.tensor!r} of {graph.name!r}: {error}") from error
-                self._put(f"input {feed.tensor!r}", part, buffer, feed.dtype, copy=True)
+                placed[buffer] = self._placed(f"input {feed.tensor!r}", part, buffer, feed.dtype, copy=True)
         self._synchronize()
+        with self._lock:  # inferences that begin meanwhile have all inputs of before, or all of these
+            self.values = [placed.get(buffer, x) for buffer, x in enumerate(self.values)]
 
-    def check(self) -> None:
-        """Raise ExecutionError where an input was never loaded."""
-        feeds = self._program.feeds.items()
-        lacking = dict.fromkeys(repr(feed.tensor) for buffer, feed in feeds if self.values[buffer] is None)
+    def loaded(self) -> Values:
+        """Return the values for an inference that begins now. Raises ExecutionError where an input was never loaded."""
+        values, feeds = self.values, self._program.feeds.items()
+        lacking = dict.fromkeys(repr(feed.tensor) for buffer, feed in feeds if values[buffer] is None)
         if lacking:
             raise ExecutionError(f"{self._program.graph.name!r} has no value for its inputs {', '.join(lacking)}")
+        return values
 
-    def _put(
+    def _placed(
         self, what: str, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False
-    ) -> None:
-        """Fill a buffer, in memory of the tensor's own size. Where there is no room the error names ``what``."""
+    ) -> Tensor:
+        """Return it where a buffer lies, in memory of its own size. Where there is no room the error names ``what``."""
         device = self._program.devices[self._program.buffer_device[buffer]]
         try:
-            placed = tensor.to(device.physical, dtype, copy=copy, memory_format=torch.contiguous_format)
-            if placed.untyped_storage().nbytes() > placed.nbytes:  # a view would keep the whole alive
-                placed = placed.clone()
-            self.values[buffer] = placed
+            there = tensor.contiguous().to(device.physical, non_blocking=True, copy=copy).to(dtype or tensor.dtype)
+            if there.untyped_storage().nbytes() > there.nbytes:  # a view would keep the whole alive
+                return there.clone()
         except RuntimeError as error:
             raise ExecutionError(f"{what} on device {device.name}: {task_error(error)}") from error
+        return there
 
     def _synchronize(self) -> None:
         """Wait until copies to GPUs, which ran on the caller's streams, are there."""
@@ -82,15 +98,26 @@ class Residents:
             torch.cuda.current_stream(physical).synchronize()
 
 
+@dataclass(eq=False, slots=True)
+class Enqueued:
+    """A task on a stream of a lane: the event behind it, and the tensors it touches, kept until it is over."""
+
+    lane: object
+    event: torch.cuda.Event
+    tensors: list[Tensor]
+    is_over: bool = False  # the event has passed
+
+
 class RunState:
     """The buffers of one inference, filled and dropped by tasks from any thread."""
 
-    def __init__(self, program: Program, residents: Residents) -> None:
+    def __init__(self, program: Program, values: Values) -> None:
         self.works = program.works
         self.outputs: dict[str, Tensor] | None = None
         self.is_cancelled = False
         self._program = program
-        self._values = list(residents.values)
+        self._values = list(values)
+        self._writer: list[Enqueued | None] = [None] * len(values)
         self._left = list(program.uses)
         self._is_over = False
         self._lock = threading.Lock()
@@ -100,12 +127,18 @@ class RunState:
         values = self._values
         return [values[b] for b in self.works[task].reads]  # type: ignore[misc]
 
-    def store(self, task: int, results: Sequence[Tensor]) -> None:
-        """Keep those results of a task that are read later."""
+    def enqueued(self, task: int) -> set[Enqueued]:
+        """Return the tasks on streams that write what a task reads."""
+        found = {self._writer[b] for b in self.works[task].reads}
+        return {each for each in found if each is not None}
+
+    def store(self, task: int, results: Sequence[Tensor], enqueued: Enqueued | None = None) -> None:
+        """Keep those results of a task that are read later; they are there once what was ``enqueued`` is over."""
         with self._lock:
             for buffer, tensor in zip(self.works[task].writes, results, strict=False):
                 if buffer != UNUSED and not self._is_over:
                     self._values[buffer] = tensor
+                    self._writer[buffer] = enqueued
 
     def release(self, task: int) -> None:
         """A task has read its inputs; those that no other task reads are dropped."""
@@ -133,9 +166,10 @@ class RunState:
             if self._is_over:
                 return
             self._is_over = self.is_cancelled = True
-            found = {name: self._values[buffer] for name, buffer in self._program.outputs.items()}
-            results = {name: x for name, x in found.items() if x is not None}
-            self.outputs = results if len(results) == len(found) else None
+            buffers = self._program.outputs
+            pending = [each for b in buffers.values() if (each := self._writer[b]) is not None and not each.is_over]
+            results = {name: x for name, b in buffers.items() if (x := self._values[b]) is not None}
+            self.outputs = results if len(results) == len(buffers) and not pending else None
             self._values = [None] * len(self._values)
 
 

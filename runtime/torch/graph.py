@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from weakref import WeakValueDictionary
 
 import numpy as np
 import openvino as ov
@@ -15,6 +16,9 @@ from hsdag.ir.graph.computation_graph import IntArray, topological_order
 from hsdag.ir.graph.reader import input_name
 from hsdag.runtime.torch.op import Op, Tensor, TensorFunction, UnsupportedOpError
 from hsdag.runtime.torch.ops import build_op
+
+PINNED_BYTES = 1 << 20
+"""Constants of fewer bytes stay in pageable memory: copying them takes little, and locking pages much."""
 
 Ref = tuple[int, int]
 """A result: the node that makes it, and the output port."""
@@ -77,6 +81,19 @@ class TorchGraph:
         edges = np.array([(u, v) for v, node in enumerate(self.nodes) for u, _ in node.reads], dtype=np.int64)
         pairs = edges.reshape(-1, 2)
         return topological_order(len(self.nodes), pairs[:, 0], pairs[:, 1])
+
+    @cached_property
+    def on_devices(self) -> WeakValueDictionary[tuple[int, int, str, torch.dtype | None], Tensor]:
+        """Constants by node, port, device of torch and element type, as long as a program has them there."""
+        return WeakValueDictionary()
+
+    def pinned(self) -> TorchGraph:
+        """Return the graph with large constants in page-locked memory, from which GPUs copy at full speed."""
+        nodes = (
+            replace(node, constants=tuple(x.pin_memory() if x.nbytes >= PINNED_BYTES else x for x in node.constants))
+            for node in self.nodes
+        )
+        return replace(self, nodes=tuple(nodes))
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:

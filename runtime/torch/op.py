@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,46 @@ def _from_openvino(tensor: ov.Tensor, dtype: torch.dtype) -> Tensor:
     if dtype is torch.bfloat16:
         return torch.from_numpy(data.view(np.int16)).view(dtype)
     return torch.from_numpy(data).to(dtype)
+
+
+PRODUCTS = frozenset({"MatMul", "Convolution", "GroupConvolution"})
+"""Types of ops that a device may compute in another precision than f32."""
+
+PRECISIONS: dict[str, torch.dtype | None] = {"f32": None, "tf32": None, "bf16": torch.bfloat16, "f16": torch.float16}
+"""What operands of products in f32 may be rounded to, and the element type of that, where it is one of torch's."""
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How the f32 operands of a product are rounded: by a name of ``PRECISIONS``. The result is f32 again."""
+
+    precision: str = "f32"
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The element type that operands are rounded to; None where they keep theirs."""
+        return PRECISIONS[self.precision]
+
+    def applied(self, run: TensorFunction) -> TensorFunction:
+        """Return a product that rounds its operands."""
+        if self.precision == "f32":
+            return run
+        return partial(_in_tf32, run) if self.dtype is None else partial(_in_half, run, self.dtype)
+
+
+def _in_tf32(run: TensorFunction, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+    allow_tf32(True)
+    try:
+        return run(xs)
+    finally:
+        allow_tf32(False)
+
+
+def _in_half(run: TensorFunction, dtype: torch.dtype, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+    if all(x.dtype is not torch.float32 for x in xs):  # the model itself is in another precision
+        return run(xs)
+    rounded = run([x.to(dtype) if x.dtype is torch.float32 else x for x in xs])
+    return [y.to(torch.float32) if y.dtype is dtype else y for y in rounded]
 
 
 def allow_tf32(allowed: bool) -> None:

@@ -18,10 +18,10 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.executor.tasks import Resource, TaskGraph
 from hsdag.runtime.torch.devices import LogicalDevice
 from hsdag.runtime.torch.graph import Feed, TorchGraph
-from hsdag.runtime.torch.op import TensorFunction
+from hsdag.runtime.torch.op import PRODUCTS, Rounding, Tensor, TensorFunction
 
 QUEUE = 2
-"""Tasks that a device or channel holds at once: one runs, the next is there already when it ends."""
+"""Tasks that a thread holds at once: one runs, the next is there already when it ends."""
 
 UNUSED = -1
 """The buffer of a result that nothing reads."""
@@ -55,13 +55,31 @@ class Program:
     buffer_device: tuple[int, ...]  # [B]
     uses: tuple[int, ...]  # [B]
     feeds: dict[int, Feed]  # buffer -> what is fed there
-    constants: tuple[tuple[int, int, int], ...]  # node, port, buffer
+    constants: tuple[tuple[int, int, int, torch.dtype | None], ...]  # node, port, buffer, element type if not its own
     outputs: dict[str, int]  # name -> buffer
 
     @cached_property
     def node_of(self) -> IntArray:
         """[T] the op that runs, or whose result is sent."""
         return np.array([work.node for work in self.works], dtype=np.int64)
+
+    @property
+    def peak_bytes(self) -> float:
+        """What results take at once on a single device, where tasks run one after another and no result is a view."""
+        held, left = dict[int, float](), list(self.uses)
+        peak = now = 0.0
+        for work in self.works:
+            sizes = self.graph.nodes[work.node].output_bytes
+            for buffer, size in zip(work.writes, sizes, strict=False):
+                if buffer != UNUSED:
+                    held[buffer] = size
+                    now += size
+            peak = max(peak, now)
+            for buffer in work.reads:
+                left[buffer] -= 1
+                if not left[buffer]:
+                    now -= held.pop(buffer, 0.0)  # inputs and constants are there before and after
+        return peak
 
     def task_priority(self, op_priority: FloatArray) -> FloatArray:
         """[T] ranks from those of the ops [N], smallest first; a transfer has the rank of the first that waits."""
@@ -75,8 +93,9 @@ class Program:
 def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[LogicalDevice]) -> Program:
     """The program of ``graph`` with each node on ``devices[device_of[v]]``.
 
-    Constants lie on the devices of their readers from the start. Results are copied between devices, also where both
-    are on one physical device.
+    Constants lie on the devices of their readers from the start, in the element type that products there round them to
+    if nothing else reads them. Results are copied between devices, also where both are on one physical device. Of a
+    GPU, ops that torch does not run are tasks of a thread beside its stream.
     """
     placed = np.asarray(device_of, dtype=np.int64)
     home: list[int] = placed.tolist()
@@ -84,8 +103,9 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
     order: list[int] = graph.order.tolist()
     keys = [(v, port, d) for v in order for port in sorted(places[v]) for d in sorted(places[v][port])]
     buffers = {key: b for b, key in enumerate(keys)}
-    channels: dict[tuple[int, int], int] = {}  # resources beside the devices, made when first needed
+    beside: dict[tuple[int, int | None], int] = {}  # resources beside the devices, made when first needed
     works: list[Work] = []
+    readers: dict[int, set[torch.dtype | None]] = {}  # what the readers of a buffer round it to
     for v in order:
         node, here = graph.nodes[v], home[v]
         if node.constants:
@@ -93,10 +113,15 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
         if node.run is not None:
             reads = tuple(buffers[u, port, here] for u, port in node.reads)
             writes = tuple(buffers.get((v, port, here), UNUSED) for port in range(max(places[v], default=-1) + 1))
-            works.append(Work(v, node.name, here, node.run, reads, writes))
+            is_apart = devices[here].is_cuda and not node.in_torch
+            resource = beside.setdefault((here, None), len(devices) + len(beside)) if is_apart else here
+            rounding = Rounding(devices[here].precision) if node.in_torch and node.op_type in PRODUCTS else Rounding()
+            works.append(Work(v, node.name, resource, rounding.applied(node.run), reads, writes))
+            for buffer in reads:
+                readers.setdefault(buffer, set()).add(rounding.dtype)
         sent = [(port, d) for port, there in sorted(places[v].items()) for d in sorted(there - {here})]
         for port, d in sent:
-            resource = channels.setdefault((here, d), len(devices) + len(channels))
+            resource = beside.setdefault((here, d), len(devices) + len(beside))
             size = node.output_bytes[port] if port < len(node.output_bytes) else 0.0
             label = f"{node.name} to {devices[d].name}" + (f" (port {port})" if port else "")
             reads, writes = (buffers[v, port, here],), (buffers[v, port, d],)
@@ -107,23 +132,34 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
         graph=graph,
         devices=tuple(devices),
         device_of=placed,
-        tasks=_task_graph(graph, devices, channels, works),
+        tasks=_task_graph(graph, devices, beside, works),
         works=tuple(works),
         buffer_device=tuple(d for _, _, d in buffers),
         uses=tuple(uses[b] for b in range(len(buffers))),
         feeds={buffers[v, 0, home[v]]: node.feed for v, node in enumerate(graph.nodes) if node.feed is not None},
-        constants=tuple((v, port, b) for (v, port, _), b in buffers.items() if graph.nodes[v].constants),
+        constants=tuple(
+            (v, port, b, _rounded(graph.nodes[v].constants[port], readers.get(b, set()), b in outputs.values()))
+            for (v, port, _), b in buffers.items()
+            if graph.nodes[v].constants
+        ),
         outputs=outputs,
     )
 
 
+def _rounded(constant: Tensor, readers: set[torch.dtype | None], is_output: bool) -> torch.dtype | None:
+    """Return the element type that all readers round a constant to, None for its own."""
+    if is_output or len(readers) != 1 or constant.dtype is not torch.float32:
+        return None
+    return next(iter(readers))
+
+
 def copy_between(source: LogicalDevice, destination: LogicalDevice) -> TensorFunction:
-    """What copies a result from one device to another."""
+    """Return what copies a result from one device to another; a view is first made contiguous where it lies."""
     there = destination.physical
     is_enqueued = source.is_cuda and destination.is_cuda
     if source.physical == there:
         return lambda xs: (xs[0].clone(memory_format=torch.contiguous_format),)
-    return lambda xs: (xs[0].to(there, non_blocking=is_enqueued, memory_format=torch.contiguous_format),)
+    return lambda xs: (xs[0].contiguous().to(there, non_blocking=is_enqueued),)
 
 
 def _places(graph: TorchGraph, home: Sequence[int]) -> list[dict[int, set[int]]]:
@@ -141,10 +177,23 @@ def _places(graph: TorchGraph, home: Sequence[int]) -> list[dict[int, set[int]]]
 
 
 def _task_graph(
-    graph: TorchGraph, devices: Sequence[LogicalDevice], channels: Iterable[tuple[int, int]], works: Sequence[Work]
+    graph: TorchGraph,
+    devices: Sequence[LogicalDevice],
+    beside: Iterable[tuple[int, int | None]],
+    works: Sequence[Work],
 ) -> TaskGraph:
-    resources = [Resource(device.name, i, capacity=QUEUE) for i, device in enumerate(devices)]
-    resources += [Resource(f"{devices[a].name}->{devices[b].name}", a, b, QUEUE) for a, b in channels]
+    """Return the tasks on devices, on their channels, and on the threads that have ops left to OpenVINO."""
+    resources = [
+        Resource(device.name, i, None, device.depth if device.is_cuda else QUEUE, device.is_cuda)
+        for i, device in enumerate(devices)
+    ]
+    for a, b in beside:
+        if b is None:
+            resources.append(Resource(f"{devices[a].name} by OpenVINO", a, capacity=QUEUE))
+        else:
+            is_stream = devices[a].is_cuda and devices[b].is_cuda
+            depth = min(devices[a].depth, devices[b].depth) if is_stream else QUEUE
+            resources.append(Resource(f"{devices[a].name}->{devices[b].name}", a, b, depth, is_stream))
     writer = {b: t for t, work in enumerate(works) for b in work.writes}
     return TaskGraph(
         tuple(work.name for work in works),

@@ -35,7 +35,7 @@ def core() -> ov.Core:
 @pytest.fixture(scope="session")
 def kept_search(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
     """A search over two halves of the CPU, its run folder beside the placement file; nobody may change them."""
-    options = PlaceOptions(partition_cpu=2, budget_s=20.0, max_evaluations=6, protocol=Protocol(4, 6, 0.02, 4.0))
+    options = PlaceOptions(partition_cpu=2, budget_s=30.0, max_evaluations=6, protocol=Protocol(4, 6, 0.02, 4.0))
 
     def search(folder: Path) -> None:
         result = run_place(tiny_resnet, options, run_folder=folder / "tiny.placement.run")

@@ -148,16 +148,22 @@ def test_an_affinity_that_is_missing_or_wrong_is_seen(tmp_path: Path, hub: Hub, 
         core.compile_model(xml, TARGET)
 
 
-def test_optimum_intel_loads_the_folder_on_one_device(tmp_path: Path, hub: Hub) -> None:
+def test_optimum_intel_generates_with_the_folder_on_one_device_and_on_both(tmp_path: Path, hub: Hub) -> None:
+    """On one without the library, on both with it."""
     from optimum.intel import OVModelForCausalLM
+    from optimum.intel.openvino.modeling_base import core
 
     folder, given = hub("llama", "fp16"), torch.tensor([[3, 14, 15, 92, 65]])
+    out = deployed(folder, 0.5, tmp_path / "out")
     found = []
-    for each in (folder, deployed(folder, 0.5, tmp_path / "out")):
-        model = OVModelForCausalLM.from_pretrained(each, ov_config={**EXACT, "CACHE_DIR": ""})
+    for each, device in ((folder, "CPU"), (out, "CPU"), (out, TARGET)):
+        if device == TARGET:
+            core.add_extension(out / "libhsdag.so")
+        model = OVModelForCausalLM.from_pretrained(str(each), device=device, ov_config={**EXACT, "CACHE_DIR": ""})
         options = {"attention_mask": torch.ones_like(given), "max_new_tokens": 16, "do_sample": False}
         found.append(model.generate(given, **options).tolist())
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
+    assert model.request.get_compiled_model().get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
 
 
 def test_benchmark_app_runs_hetero_placements_with_as_many_submodels_as_predicted(tmp_path: Path) -> None:

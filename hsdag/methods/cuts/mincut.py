@@ -225,12 +225,12 @@ def _relieved(
     def at(price: float) -> tuple[IntArray, bool]:
         """Return the placement at a price, and whether the device is still too full."""
         prices[device] = price
-        dear = costs._replace(time_s=costs.time_s + check.held_bytes[:, None] * prices)
+        dear = costs._replace(time_s=costs.time_s + check.resident_bytes[:, None] * prices)
         found = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement, is_over)
         return found, bool(check.overfull(found)[device])
 
     finite_s = costs.time_s[np.isfinite(costs.time_s)]
-    mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(check.held_bytes.sum()), 1.0)
+    mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(check.resident_bytes.sum()), 1.0)
     low, below, high = 0.0, placement, 0.01 * mean_price
     above, is_full = at(high)
     for _ in range(NUM_RAISES):

@@ -123,7 +123,8 @@ def fitting_stages(
         room[full] = np.minimum(room, weights - (check.peak_bytes(placement) - problem.memory_bytes))[full]
         if (room < 0).any():
             break
-    placement = partition(replace(line, weight_bytes=check.held_bytes[problem.topological_order]), problem.memory_bytes)
+    resident_bytes = check.resident_bytes[problem.topological_order]
+    placement = partition(replace(line, weight_bytes=resident_bytes), problem.memory_bytes)
     return placement if placement is not None and check.fits(placement) else None
 
 

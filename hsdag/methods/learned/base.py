@@ -33,6 +33,10 @@ T = TypeVar("T", bound=TrainingOptions)
 MEMORY_PENALTY = 10.0
 """By how many times its value a plan that overfills a memory counts as slower, for each time that memory."""
 
+SPREADS = (1.0, 3.0)
+"""By how much the entropy of one policy after another counts more, in turn: one that stagnated has often settled on its
+first good plans."""
+
 
 class LearnedPlacer(Placer[T]):
     """A method that trains a policy on the problem; the same options, seed and evaluations give the same plans.
@@ -135,14 +139,15 @@ class LearnedPlacer(Placer[T]):
         """Train a policy, and where it stagnates, another one."""
         generator = torch.Generator().manual_seed(incumbent.limits.seed)
         for number in itertools.count():
-            trainer = self.trainer = self._trainer(incumbent, generator)
+            spread = float(SPREADS[number % len(SPREADS)])
+            trainer = self.trainer = self._trainer(incumbent, generator, spread)
             if incumbent.limits.known:
                 trainer.buffer.add(incumbent.limits.known, incumbent.evaluate(incumbent.limits.known))
             trainer.run(incumbent.checkpoint, resumes=number == 0)
             if not trainer.is_stagnant:
                 return
 
-    def _trainer(self, incumbent: Incumbent, generator: torch.Generator) -> Trainer:
+    def _trainer(self, incumbent: Incumbent, generator: torch.Generator, spread: float) -> Trainer:
         problem = incumbent.problem
         policy = self.policy(problem, generator)
         is_trained = self.learns_before(policy, incumbent, generator)
@@ -156,6 +161,7 @@ class LearnedPlacer(Placer[T]):
             teacher=self.teacher(policy, problem) if self.options.teacher_updates and not is_trained else None,
             penalty=self.penalty(problem),
             is_trained=is_trained,
+            spread=spread,
         )
 
 

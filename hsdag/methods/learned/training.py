@@ -139,7 +139,8 @@ class Trainer:
 
     ``singles`` are plans of single devices, ``teacher`` gives decisions to imitate first. What a policy that
     ``is_trained`` answers at once is evaluated first, ``NUM_FIRST`` plans. ``name`` and the options have to be the same
-    where a stored state is resumed. ``penalty`` gives values of plans that failed, NaN where it has none.
+    where a stored state is resumed. ``penalty`` gives values of plans that failed, NaN where it has none. The weight of
+    entropy is ``spread`` times that of the options.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Trainer:
     teacher: Callable[[torch.Generator], list[Rollout]] | None = None
     penalty: Callable[[Plan], float] | None = None
     is_trained: bool = False
+    spread: float = 1.0
 
     def __post_init__(self) -> None:
         self._optimiser = torch.optim.Adam(self.policy.network.parameters(), lr=self.options.learning_rate, fused=True)
@@ -314,7 +316,7 @@ class Trainer:
             parameters["lr"] = self._rate(self.options.learning_rate, self.options.last_learning_rate)
         self._optimiser.zero_grad(set_to_none=True)
         options = self.options
-        entropy = self._rate(options.entropy, options.last_entropy)
+        entropy = self.spread * self._rate(options.entropy, options.last_entropy)
         aim = Aim(options.clip, entropy, options.imitation_weight)
         loss = torch.stack([self.policy.loss(rollouts, advantages, aim) for rollouts, advantages in groups]).sum()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -337,6 +339,7 @@ class Trainer:
             "better_at": self._better_at,
             "num_rewards": self._num_rewards,
             "mean_reward": self._mean_reward,
+            "spread": self.spread,
             "recent": np.array(self._recent).tolist(),
         }
         checkpoint.save(
@@ -361,13 +364,13 @@ class Trainer:
         self.generator.set_state(tensors["generator"])
         self.buffer.restore(tensors, state["buffer"])
         self._update, self._idle_updates = state["update"], state["idle_updates"]
-        self._better_at = state["better_at"]
+        self._better_at, self.spread = state["better_at"], state["spread"]
         self._num_rewards, self._mean_reward = state["num_rewards"], state["mean_reward"]
         self._recent = list(np.array(state["recent"]))
         return True
 
 
-STATES = 3
+STATES = 4
 """The version of stored states."""
 
 

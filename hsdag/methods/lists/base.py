@@ -64,10 +64,11 @@ class ListPlacer(Placer[O]):
 class SchedulePlacer(ListPlacer[NoOptions]):
     """A method that makes one schedule for latency, and one placement that balances loads for throughput.
 
-    ``insertion`` is passed to ``list_schedule``.
+    ``insertion`` is passed to ``list_schedule``, and ``by_start`` to ``balanced_placement``.
     """
 
     insertion: ClassVar[bool] = False
+    by_start: ClassVar[bool] = False
 
     @abstractmethod
     def urgency(self, tables: Tables) -> FloatArray:
@@ -83,7 +84,7 @@ class SchedulePlacer(ListPlacer[NoOptions]):
         costs, links = problem.known_costs, problem.semantics.links
         if problem.objective.is_steady:
             tables = tables_of(costs)
-            yield Plan(balanced_placement(tables, self.urgency(tables), links))
+            yield Plan(balanced_placement(tables, self.urgency(tables), links, by_start=self.by_start))
         else:
             schedule = self.schedule(costs)
             yield Plan(schedule.device, schedule.priority)

@@ -126,23 +126,26 @@ def list_schedule(
     *,
     insertion: bool = False,
     by_start: bool = False,
+    pinned: IntArray | None = None,
     device_order: IntArray | None = None,
 ) -> ListSchedule:
     """Return the schedule that takes ops with placed inputs by ``urgency`` [N], largest first; ties by op index.
 
     An op goes to the device where it ends first. Devices whose memory is full of weights are excluded while there is
-    another. Takes about O((N + E) D log N); insertion also passes over gaps that are too short.
+    another, and so are pins to them. Takes about O((N + E) D log N); insertion also passes over gaps too short for it.
 
     Args:
         insertion: Use the first gap that is long enough, instead of starting after all ops of the device.
         by_start: Take the device where the op starts first, then ends first.
+        pinned: The device of each op [N], -1 to choose it.
         device_order: Order of devices for remaining ties, by default by index, [D].
     """
     n, d = tables.time_s.shape
     s = ListState.of(tables)
+    pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
     ties = np.arange(d) if device_order is None else device_order
     idle = IdleTime.of(d, n if insertion else 0)
-    run(_run, d * (n + len(tables.in_op)), tables, s, idle, urgency, ties, insertion, by_start)
+    run(_run, d * (n + len(tables.in_op)), tables, s, idle, urgency, pins, ties, insertion, by_start)
     return s.schedule()
 
 
@@ -152,6 +155,7 @@ def _run(
     s: ListState,
     idle: IdleTime,
     urgency: FloatArray,
+    pinned: IntArray,
     device_order: IntArray,
     insertion: bool,
     by_start: bool,
@@ -160,8 +164,9 @@ def _run(
     for turn in range(len(s.device)):
         v = pop(s.ready, ZERO, num_ready)
         num_ready -= 1
-        if not _place(t, s, idle, v, device_order, insertion, by_start, True):
-            _place(t, s, idle, v, device_order, insertion, by_start, False)
+        pin, within = pinned[v], True
+        while not _place(t, s, idle, v, pin, device_order, insertion, by_start, within):
+            pin, within = -1, pin >= 0
         s.sequence[turn] = v
         num_ready = release(t, s, urgency, v, num_ready)
 
@@ -195,6 +200,7 @@ def _place(
     s: ListState,
     idle: IdleTime,
     v: int,
+    pin: int,
     device_order: IntArray,
     insertion: bool,
     by_start: bool,
@@ -204,7 +210,7 @@ def _place(
     best, best_start_s, best_end_s, slot = -1, np.inf, np.inf, -1
     for i in range(len(device_order)):
         d = device_order[i]
-        if t.time_s[v, d] == np.inf or (limited and not has_room(t, s, v, d)):
+        if t.time_s[v, d] == np.inf or (pin >= 0 and d != pin) or (limited and not has_room(t, s, v, d)):
             continue
         ready_s = arrival_s(t, v, d, s.device, s.end_s)
         gap = -1

@@ -1,4 +1,4 @@
-"""List schedulers HEFT, greedy, critical path and ENUMERATIVEOPTIMIZER. Legend: N ops, D devices."""
+"""List schedulers HEFT, CPOP, greedy, critical path and ENUMERATIVEOPTIMIZER. Legend: N ops, D devices."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of, topological_order
+from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of, topological_order
 from hsdag.methods.base import NoOptions
 from hsdag.methods.lists.base import ListPlacer, SchedulePlacer
 from hsdag.methods.lists.load_balance import balanced_placement
-from hsdag.methods.lists.schedule import list_schedule
+from hsdag.methods.lists.schedule import ListSchedule, list_schedule
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import Tables, levels_of, tables_of
+from hsdag.runtime.problem.tables import Levels, Tables, levels_of, on_grid, tables_of
 from hsdag.scoring.memory import over_memory
 
 
@@ -32,6 +32,38 @@ class HeftPlacer(SchedulePlacer):
 
     def urgency(self, tables: Tables) -> FloatArray:
         return levels_of(tables).upward_s
+
+
+class CpopPlacer(SchedulePlacer):
+    """CPOP (Topcuoglu et al. 2002, section 4.2): ready ops by upward plus downward rank, a critical path on one device.
+
+    Of the devices that support the whole path, the one that takes the least time for it gets it; if none does, the path
+    is treated like other ops, which go into the gap where they end first. For throughput, ops in the same order balance
+    the loads, without a path.
+    """
+
+    name = "cpop"
+
+    def urgency(self, tables: Tables) -> FloatArray:
+        levels = levels_of(tables)
+        return on_grid(levels.upward_s + levels.downward_s)
+
+    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
+        tables = tables_of(costs)
+        path = critical_path(levels_of(tables), np.diff(tables.in_first) == 0)
+        path_s = tables.time_s[path].sum(axis=0)
+        pinned = np.full(costs.num_ops, -1, dtype=np.int64)
+        if np.isfinite(path_s.min()):
+            pinned[path] = int(np.argmin(path_s))
+        return list_schedule(tables, self.urgency(tables), insertion=True, pinned=pinned)
+
+
+def critical_path(levels: Levels, is_entry: BoolArray) -> IntArray:
+    """Return the ops of a longest path at mean costs, in order, from an op without inputs; ties by op index."""
+    path = [int(np.argmax(np.where(is_entry, levels.upward_s, -1.0)))]
+    while levels.heaviest[path[-1]] >= 0:
+        path.append(int(levels.heaviest[path[-1]]))
+    return np.asarray(path, dtype=np.int64)
 
 
 class GreedyPlacer(SchedulePlacer):

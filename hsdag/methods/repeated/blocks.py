@@ -33,6 +33,9 @@ LEAST_ALIKE = 0.6
 the first and the last block lack what lies beyond the ends."""
 LEAST_LONE = 0.75
 """Ops of a part between barriers that no other is like, over those of the largest of others, to be searched as well."""
+LEAST_PERIODS, LEAST_SAME, MOST_OF_A_PERIOD = 3, 0.9, 500
+"""Periods that there have to be, the share of blocks that are like the one a period before, and ops of a period that is
+worth a search as a whole: that of more takes too long."""
 LEAST_OPS = 8
 """Ops of a block that is worth a search of its own."""
 
@@ -191,6 +194,28 @@ def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float 
             if each in keys_of[k]:
                 position[v] = number.setdefault((k, each), len(number))
     return Blocks(block, position, kind)
+
+
+def in_periods(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
+    """Return blocks that join all parts of a period, where kinds of blocks come again and again in the same order.
+
+    The best plans of small parts need not make a good plan of a whole period. Of the places where a period may begin,
+    that one counts where least is sent on. Returns ``blocks`` where no period has at most MOST_OF_A_PERIOD ops.
+    """
+    kind, num = blocks.kind, blocks.num_blocks
+    size = np.bincount(blocks.block, minlength=num)
+    for period in range(1, num // LEAST_PERIODS + 1):
+        is_same = (kind[period:] == kind[:-period]) & (kind[period:] >= 0)
+        if is_same.mean() >= LEAST_SAME:
+            break
+    else:
+        return blocks
+    if period == 1 or np.convolve(size, np.ones(period, dtype=np.int64)).max() > MOST_OF_A_PERIOD:
+        return blocks
+    joined = [((np.arange(num) + begin) // period)[blocks.block] for begin in range(period)]
+    best = min(joined, key=lambda block: _sent_bytes(problem, block))
+    exact = _refined(problem, _hashes_of_costs(problem), 1)
+    return _matched(best, exact, inverse_of(problem.topological_order)) or blocks
 
 
 def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:

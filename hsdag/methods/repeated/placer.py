@@ -20,7 +20,7 @@ from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.apart import PARTS, considered, searched_apart
-from hsdag.methods.repeated.blocks import Blocks, between_cuts, find_blocks, inputs_of, part_of
+from hsdag.methods.repeated.blocks import Blocks, between_cuts, find_blocks, in_periods, inputs_of, part_of
 from hsdag.methods.repeated.tiling import Layer, Library
 from hsdag.methods.tied import Expanded, tied
 from hsdag.runtime.objectives import LATENCY
@@ -64,8 +64,10 @@ class RepeatedPlacer(Placer[NoOptions]):
             _search_positions(incumbent, blocks)
             return Status.FEASIBLE
         if not is_small:
-            parts = between_cuts(costs, blocks)
-            found = _searched_blocks(incumbent, parts, BLOCKS if parts is blocks else APART)
+            parts, share = between_cuts(costs, blocks), APART
+            if parts is blocks:
+                parts, share = in_periods(costs, blocks), BLOCKS
+            found = _searched_blocks(incumbent, parts, share)
             considered(incumbent, *Layer(costs, parts).lay(_best_together(incumbent, parts, found)))
         if incumbent.best is not None:
             limits = replace(incumbent.limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)

@@ -114,7 +114,7 @@ def test_what_an_op_lacks_or_no_memory_holds_has_no_value() -> None:
         assert over_memory(limited, filled).tolist() == [filled[0] > 11, False]
         assert is_split_forced(limited) is is_forced
     check = MemoryCheck(replace(problem, memory_bytes=np.array([8.0, np.inf])), Semantics(order=Order.PRIORITY))
-    assert check.held_bytes.tolist() == [7.0, 7.0]
+    assert check.resident_bytes.tolist() == [7.0, 7.0]
     assert [check.fits(np.array(each)) for each in ([0, 0], [0, 1])] == [False, True]
     assert check.peak_bytes(np.array([0, 0])).tolist() == [14.0, 0.0]  # without ranks in the order of the devices
 

@@ -19,14 +19,14 @@ from hsdag.ir.errors import FileFormatError, HsdagError
 from hsdag.models import Workload
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.placing.loaded_model import read_workload
-from hsdag.runtime.measuring.messages import Candidate, Probe, WorkerSetup
+from hsdag.runtime.measuring.messages import Candidate, Probe, WorkerSetup, plain_targets
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.torch.devices import logical_devices
+from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.program import build_program
-from hsdag.scoring.torch_worker import TorchWorker, probe_program
+from hsdag.scoring.torch_worker import MemoryTaken, TorchWorker, probe_program
 from hsdag.scoring.workload_graph import build_expression, double_values, problem_graph, random_inputs
 from hsdag.sources import first_devices, workload_problem
 
@@ -75,6 +75,33 @@ def test_a_reference_computes_by_itself(worker: TorchWorker, monkeypatch: pytest
     monkeypatch.setattr(worker, "_source", replace(worker._source, inputs=twice))
     worker.open("reference", Candidate("numpy"))
     assert worker.difference("A", "reference")["max_relative"] > 0.1  # type: ignore[operator]
+
+
+def test_devices_without_the_engine_are_targets_and_gpus_as_cuda_graphs_too() -> None:
+    assert plain_targets((A, DeviceSpec("cuda:0", "cuda:0"))) == (f"EAGER:{NAMES[0]}", "EAGER:cuda:0", "GRAPH:cuda:0")
+
+
+def test_a_device_without_the_engine_is_a_baseline_and_its_outputs_are_the_same(worker: TorchWorker) -> None:
+    opened = worker.open("eager", Candidate(f"EAGER:{NAMES[0]}"))
+    worker.open("A", Candidate(NAMES[0]))
+    assert (opened.devices, opened.submodels > 10) == (NAMES[:1], True)
+    assert worker.difference("eager", "A")["max_relative"] == 0.0
+    assert len(worker.run("eager", 3, 10.0)) == 3
+    assert worker.throughput("eager", 2, 4) > 0
+    worker.close("eager")
+
+
+def test_memory_of_a_gpu_to_plan_with_is_what_is_free_without_what_ops_take_beyond_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 100 bytes, contexts have 40; torch holds 50 for 10 in use; at the peak there were 35, and 20 were planned."""
+    found = {"memory_allocated": 10, "max_memory_allocated": 45, "memory_reserved": 50, "mem_get_info": (10, 100)}
+    for name, answer in found.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _, answer=answer: answer)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    taken = MemoryTaken(LogicalDevice("d"))
+    assert taken.left_bytes(20) == 10 + 50 - (45 - 10 - 20)
+    assert taken.left_bytes(50) == 10 + 50  # the plan may be too careful
 
 
 def test_ops_are_timed_and_those_that_compute_nothing_are_not(worker: TorchWorker) -> None:

@@ -18,8 +18,9 @@ from hsdag.methods.learned.options import Baseline, Reward
 from hsdag.methods.learned.placeto import PlacetoPolicy
 from hsdag.methods.learned.policy import Aim, Likelihood, Rollout
 from hsdag.methods.learned.training import Buffer, Trainer, check_same, described
+from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Evaluator, Score
+from hsdag.scoring.base import Evaluator, Score, SearchStopped
 from tests.hsdag.methods.learned.hsdag.test_policy import chain, drawn, policy_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
@@ -250,3 +251,34 @@ def test_a_state_of_another_method_other_options_or_another_version_is_refused()
 def test_something_has_to_be_learned() -> None:
     with pytest.raises(OptionError, match="one of learns_order and learns_devices must be true"):
         DopplerConfig(learns_order=False, learns_devices=False)
+
+
+def test_entropy_counts_as_many_times_more_as_a_trainer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, policy, _ = trainer_for(SMALL)
+    aims, loss = list[Aim](), policy.loss
+
+    def noted(rollouts: Sequence[Rollout], advantages: torch.Tensor | None, aim: Aim) -> torch.Tensor:
+        aims.append(aim)
+        return loss(rollouts, advantages, aim)
+
+    monkeypatch.setattr(policy, "loss", noted)
+    trainer.update()
+    trainer.spread = 3.0
+    trainer.update()
+    assert aims[-1].entropy == 3.0 * aims[0].entropy > 0.0
+
+
+def test_policies_that_follow_stagnant_ones_spread_more_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One device: no plan is better than the first, so every policy stagnates."""
+    problem, spreads, begin = chain(3, np.ones((3, 1), dtype=np.bool_)), list[float](), Trainer.begin
+
+    def noted(trainer: Trainer) -> None:
+        spreads.append(trainer.spread)
+        begin(trainer)
+        if len(spreads) == 5:
+            raise SearchStopped
+
+    monkeypatch.setattr(Trainer, "begin", noted)
+    changes = {"hidden": "8", "stagnation": "2", "patience": "0", "plans_per_update": "2"}
+    make_placer("hsdag", changes=changes).search(problem, Additive())
+    assert spreads == [1.0, 3.0, 1.0, 3.0, 1.0]

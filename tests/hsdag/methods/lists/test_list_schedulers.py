@@ -15,14 +15,16 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.baselines import RandomPlacer, uniform_placements
+from hsdag.methods.lists.etf import EtfPlacer, MEtfPlacer
 from hsdag.methods.lists.schedule import ListSchedule, list_schedule
-from hsdag.methods.lists.schedulers import GreedyPlacer, HeftPlacer, shard_groups
+from hsdag.methods.lists.schedulers import CpopPlacer, GreedyPlacer, HeftPlacer, critical_path, shard_groups
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
@@ -30,8 +32,8 @@ from tests.hsdag.methods.searches import check_search, not_none, recorded
 
 Key = Callable[[int, int, float, float], tuple[float, ...]]
 """What a scheduler takes the least of: of an op, a device, and the start and end there."""
-heft_schedule = HeftPlacer().schedule
-ALL = [heft_schedule, GreedyPlacer().schedule]
+heft_schedule, cpop_schedule = HeftPlacer().schedule, CpopPlacer().schedule
+ALL = [heft_schedule, cpop_schedule, EtfPlacer().schedule, MEtfPlacer().schedule, GreedyPlacer().schedule]
 
 
 def published() -> ScheduleProblem:
@@ -79,6 +81,26 @@ def greedy_key(problem: ScheduleProblem) -> Key:
     return by_urgency(problem, -np.argsort(queue).astype(np.float64))
 
 
+def etf_key(problem: ScheduleProblem) -> Key:
+    static_s = levels_of(tables_of(problem)).static_s
+    return lambda v, d, start_s, end_s: (start_s, -static_s[v], v, end_s, d)
+
+
+def cpop_key(problem: ScheduleProblem) -> Key:
+    """Ops of the critical path on the device that runs all of it in the least time."""
+    levels, tables = levels_of(tables_of(problem)), tables_of(problem)
+    path, total_s = critical_path(levels, np.diff(tables.in_first) == 0), (levels.upward_s + levels.downward_s).round(9)
+    path_s = tables.time_s[path].sum(axis=0)
+    pin = int(path_s.argmin()) if np.isfinite(path_s.min()) else -1
+    of_op = by_urgency(problem, total_s)
+
+    def key(v: int, d: int, start_s: float, end_s: float) -> tuple[float, ...]:
+        urgency, op, *others = of_op(v, d, start_s, end_s)
+        return urgency, op, float(pin >= 0 and v in path and d != pin), *others
+
+    return key
+
+
 def critical_path_schedule(problem: ScheduleProblem) -> ListSchedule:
     tables = tables_of(problem)
     return list_schedule(tables, levels_of(tables).upward_s, by_start=True)
@@ -88,6 +110,9 @@ def critical_path_schedule(problem: ScheduleProblem) -> ListSchedule:
     ("scheduler", "key_of", "insertion"),
     [
         (heft_schedule, heft_key, True),
+        (cpop_schedule, cpop_key, True),
+        (EtfPlacer().schedule, etf_key, False),
+        (MEtfPlacer().schedule, etf_key, False),  # where memory has no limit
         (GreedyPlacer().schedule, greedy_key, False),
         (critical_path_schedule, critical_path_key, False),
     ],
@@ -133,14 +158,25 @@ def first_start_s(
     return float(max(idle_since, ready_s))
 
 
-def test_ranks_are_those_published_and_heft_takes_80() -> None:
+def test_ranks_are_those_published_and_heft_takes_80_and_cpop_86_with_the_path_on_p2() -> None:
     priority = levels_of(tables_of(published())).upward_s
     table = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
     assert np.allclose(priority, table, atol=5e-4)
-    heft = heft_schedule(published())
-    assert heft.end_s.max() == 80
+    heft, cpop = heft_schedule(published()), cpop_schedule(published())
+    assert (heft.end_s.max(), cpop.end_s.max()) == (80, 86)
     assert heft.sequence.tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]  # n1 n3 n4 n2 n5 n6 n9 n7 n8 n10
     assert (np.diff(heft.start_s[np.argsort(heft.priority)]) >= 0).all()
+    assert cpop.device[[0, 1, 8, 9]].tolist() == [1, 1, 1, 1]
+
+
+def test_m_etf_spreads_results_that_etf_piles_up() -> None:
+    # Both ops start at 0 and 1 on the fast device, whose results must both wait for the reader that follows.
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 9.0], [1.0, 9.0], [9.0, 9.0]], [(0, 2), (1, 2)], output_bytes=[6, 6, 1], memory_bytes=[10, 30]
+    )
+    assert simulate(problem, [0, 0, 0]).peak_memory_bytes[0] == 13
+    found = MEtfPlacer().schedule(problem)
+    assert np.all(simulate(problem, found.device).peak_memory_bytes <= problem.memory_bytes)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(ALL))
@@ -213,7 +249,7 @@ def test_few_placements_are_all_seen_and_the_search_ends() -> None:
     assert (found.score, found.status) == (best, Status.FEASIBLE)
 
 
-LISTS = ("met", "greedy", "heft", "critical-path", "enumerative")
+LISTS = ("met", "greedy", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative")
 
 
 @pytest.mark.usefixtures("both_ways")

@@ -78,7 +78,7 @@ def test_only_quick_lists_come_again_and_a_schedule_is_searched_in_windows_by_it
     large = ScheduleProblem.from_arrays(rng.random((num, 5)), [(v, v + 1) for v in range(num - 1)])
     expected = ["met", "heft", "greedy", "beam", "windows", "sa"]
     assert turns(problem_of(large), 6) == expected
-    found = turns(problem_of(dense(MOST_CHOICES_TO_PROVE // 2 + 1)), 15)
+    found = turns(problem_of(dense(MOST_CHOICES_TO_PROVE // 2 + 1)), 11)
     assert found[-6:] == ["sa", "milp-split", "beam", "windows", "sa", "windows"]
 
 

@@ -21,6 +21,7 @@ from hsdag.methods.repeated.blocks import (
     _matched,
     between_cuts,
     find_blocks,
+    in_periods,
     inputs_of,
     part_of,
 )
@@ -73,6 +74,33 @@ def test_a_block_of_another_width_is_of_another_kind_wherever_it_comes_again() -
     of_op = found.kind[found.block]
     wide, narrow = 1 + 3 * SIZE + 3, 1 + 2 * SIZE + 3
     assert of_op[wide] == of_op[wide + 4 * SIZE] != of_op[narrow] == of_op[narrow + 4 * SIZE]
+
+
+def divided(kinds: list[int], size: int = 9) -> tuple[ScheduleProblem, Blocks]:
+    """Blocks of these kinds in a row, each a chain of ops of its own times; little is sent behind kind 2."""
+    kind = np.repeat(kinds, size)
+    time_s = 1.0 + kind + np.tile(np.arange(size) / 100, len(kinds))
+    num = len(kind)
+    problem = ScheduleProblem.from_arrays(
+        np.repeat(time_s[:, None], 2, axis=1),
+        [(v, v + 1) for v in range(num - 1)],
+        output_bytes=np.where(kind == 2, 1.0, 8.0),
+    )
+    return problem, Blocks(np.arange(num) // size, np.arange(num) % size + size * kind, np.array(kinds))
+
+
+def test_parts_of_a_period_are_one_block_that_begins_where_least_is_sent() -> None:
+    problem, blocks = divided([1, 2, 0] * 5)
+    found = in_periods(problem, blocks)
+    assert np.bincount(found.block).tolist() == [18, 27, 27, 27, 27, 9]
+    assert found.kind[1:5].tolist() == [0] * 4
+    assert len(np.unique(found.position[found.block == 2])) == 27
+
+
+@pytest.mark.parametrize("kinds", [[0] * 9, [0, 1, 2] * 2, [0, 1, 2, 2, 1, 0, 0, 1, 1, 2, 0, 2]])
+def test_equal_blocks_and_those_in_no_order_stay_as_they_are(kinds: list[int]) -> None:
+    problem, blocks = divided(kinds)
+    assert in_periods(problem, blocks) is blocks
 
 
 @given(st.integers(0, 2**32), st.integers(1, 12))
@@ -255,7 +283,7 @@ def test_kinds_of_blocks_share_time_and_evaluations_by_size_and_number(monkeypat
     incumbent = Incumbent(units, recorder, Limits())
     monkeypatch.setattr(Incumbent, "elapsed_s", property(lambda _: 5.0 * next(clock)))
     monkeypatch.setattr(Incumbent, "left_s", 100.0)
-    monkeypatch.setattr(placer, "_searched_apart", lambda *of: given.append(of[3:]) or (iter(()), 0.0))
+    monkeypatch.setattr(placer, "searched_apart", lambda *of: given.append(of[3:]) or (iter(()), 0.0))
     placer._searched_blocks(incumbent, found, 0.6)
     weight = np.array([len(found.fullest(kind)) for kind in range(3)]) ** 1.5 * np.bincount(found.kind + 1)[1:] ** 0.5
     share = 0.6 * weight / weight.sum()

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Resource, TaskGraph
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Resource, Run, TaskGraph
 
 FOREVER_S = 60.0
 
@@ -54,9 +55,6 @@ class HandBackend(Backend):
         self.note("start", attempt.task)
         return attempt.task not in self.by_hand
 
-    def poll(self, inbox: Inbox) -> None:  # noqa: ARG002
-        self.note("poll", 0)
-
     def cancel(self, attempt: Attempt) -> None:
         self.note("cancel", attempt.task)
 
@@ -78,18 +76,13 @@ class HandBackend(Backend):
 
 
 class VirtualBackend(Backend):
-    """Ends, when polled, all tasks with the earliest end; none while ``gate`` is shut.
+    """Ends tasks in virtual time, all those with the earliest end at once.
 
-    All runs begin at 0, so submit them while the gate is shut. ``duration_s`` [T] should be multiples of a power of
-    two, so that sums of them are exact.
+    ``duration_s`` [T] should be multiples of a power of two, so that sums of them are exact.
     """
-
-    poll_s = 0.0
 
     def __init__(self, duration_s: FloatArray) -> None:
         self.duration_s: list[float] = duration_s.tolist()
-        self.gate = threading.Event()
-        self.gate.set()
         self.starts: list[tuple[float, int, int]] = []  # in virtual seconds, with slot and task
         self._now_s = 0.0
         self._running: list[tuple[float, int, Attempt]] = []
@@ -101,11 +94,15 @@ class VirtualBackend(Backend):
         self.starts.append((self._now_s, attempt.run.slot, attempt.task))
         return False
 
-    def poll(self, inbox: Inbox) -> None:
-        """Go on to the next moment at which something ends."""
-        if not self._running or not self.gate.is_set():
-            return
-        self._now_s = self._running[0][0]
-        while self._running and self._running[0][0] == self._now_s:
-            attempt = heapq.heappop(self._running)[2]
-            inbox.put(attempt, attempt.run.begun_s + self._now_s)
+    def run(self, engine: Engine, num_runs: int) -> list[Run]:
+        """Run the graph that often; all runs begin at 0."""
+        loop, runs = engine._loop, [engine.submit(slot) for slot in range(num_runs)]
+        while not all(run.is_over for run in runs):
+            await_until(loop.inbox.queue.empty)
+            with loop.turn:  # the engine has started all that it can
+                now_s = self._now_s = min(self._running, default=(0.0,))[0]
+                while self._running and self._running[0][0] == now_s:
+                    attempt = heapq.heappop(self._running)[2]
+                    loop.inbox.queue.put((attempt, attempt.run.begun_s + now_s, None))
+            loop.help()
+        return runs

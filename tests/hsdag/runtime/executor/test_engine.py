@@ -20,7 +20,6 @@ from hsdag.runtime.executor.tasks import Attempt, Inbox, Resource, Run, TaskGrap
 from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, await_until, chain
 
 ROOT = Path(__file__).parents[4]
-told_or_polled = pytest.mark.usefixtures("poll_s")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,14 +64,73 @@ def test_of_what_is_ready_a_free_device_takes_the_oldest_run_then_the_smallest_r
     """The time, task and run of each start, by hand: two of a, b, c and f run at a time, and one of d and e."""
     devices, edges = (Resource("two", 0, capacity=2), Resource("one", 1)), [(0, 3), (1, 3), (1, 4), (3, 5), (4, 5)]
     backend = VirtualBackend(np.array([2.0, 1.0, 1.0, 3.0, 1.0, 1.0]))
-    backend.gate.clear()
     graph = TaskGraph(tuple("abcdef"), [0, 0, 0, 1, 1, 0], devices, edges)
     with Engine(graph, backend, priority=None if priority is None else np.array(priority, dtype=float)) as engine:
-        runs = [engine.submit(slot) for slot in (0, 1)]
-        backend.gate.set()
-        assert all(run.wait(FOREVER_S) for run in runs)
+        backend.run(engine, 2)
     started = sorted((at_s, "abcdef"[task], slot) for at_s, slot, task in backend.starts)
     assert " ".join(f"{at_s:g}{task}{slot}" for at_s, task, slot in started) == starts
+
+
+def streams(capacity: int, resource: list[int], edges: list[tuple[int, int]]) -> TaskGraph:
+    """Tasks on two resources in order, and on resource 2, which is not."""
+    resources = (Resource("s0", 0, None, capacity, True), Resource("s1", 1, None, capacity, True), Resource("cpu", 2))
+    return TaskGraph(tuple(f"t{t}" for t in range(len(resource))), resource, resources, edges)
+
+
+def test_a_resource_in_order_takes_a_chain_up_to_its_capacity_before_any_task_of_it_has_ended() -> None:
+    backend = HandBackend(frozenset(range(5)))
+    with Engine(streams(3, [0] * 5, [(t, t + 1) for t in range(4)]), backend) as engine:
+        run = engine.submit()
+        backend.await_calls("start", 3)
+        assert not run.wait(0.02)
+        assert backend.calls_of("start") == [0, 1, 2]
+        for count in range(1, 6):
+            backend.end(count)
+        assert run.wait(FOREVER_S)
+    assert backend.calls_of("start") == [0, 1, 2, 3, 4]
+
+
+def test_other_resources_in_order_take_what_waits_for_a_task_that_has_started_and_those_out_of_order_do_not() -> None:
+    backend = HandBackend(frozenset({0, 3}))
+    with Engine(streams(2, [0, 1, 2, 2, 0], [(0, 1), (0, 2), (3, 4)]), backend) as engine:
+        run = engine.submit()
+        backend.await_calls("start", 3)
+        assert not run.wait(0.02)
+        assert sorted(backend.calls_of("start")) == [0, 1, 3]  # 2 waits for the end of 0, and 4 for that of 3
+        backend.end(1)
+        backend.end(2)
+        assert run.wait(FOREVER_S)
+    start_s, end_s = run.times
+    assert start_s[1] == end_s[0]  # though it was started before
+
+
+def test_what_could_run_now_goes_before_what_waits_for_another_resource_whatever_their_ranks() -> None:
+    """Task 1 waits for 0 on the other resource; of 2, 3 and 4 there one is taken at a time."""
+    graph, priority = streams(1, [0, 1, 1, 1, 1], [(0, 1)]), np.array([0.0, 1.0, 2.0, 3.0, 4.0])
+    backend = HandBackend(frozenset({0, 2, 3}))
+    with Engine(graph, backend, priority=priority) as engine:
+        run = engine.submit()
+        backend.end(2)  # task 2: of those that are ready, 3 is next
+        backend.await_calls("start", 3)
+        assert backend.calls_of("start") == [0, 2, 3]
+        backend.end(1)  # task 0: now 1 could run, too
+        backend.end(3)
+        assert run.wait(FOREVER_S)
+    assert backend.calls_of("start") == [0, 2, 3, 1, 4]
+
+
+def test_an_early_task_is_started_once_and_fails_with_its_run() -> None:
+    backend = HandBackend(frozenset({0, 1}))
+    with Engine(streams(2, [0, 1], [(0, 1)]), backend) as engine:
+        run = engine.submit()
+        backend.await_calls("start", 2)
+        backend.end(1, OSError("gone"))
+        assert not run.wait(0.02)
+        backend.end(2)
+        assert failure(run) == "'t0' on device s0 failed: gone"
+        backend.by_hand = frozenset()
+        assert engine.submit().wait(FOREVER_S)
+    assert backend.calls_of("start") == [0, 1, 0, 1]
 
 
 def test_a_graph_without_tasks_ends_at_once() -> None:
@@ -80,7 +138,6 @@ def test_a_graph_without_tasks_ends_at_once() -> None:
         assert engine.submit().wait(FOREVER_S)
 
 
-@told_or_polled
 def test_a_task_that_ends_at_once_does_not_hold_up_another_device() -> None:
     backend = HandBackend()
     devices = (Resource("a", 0), Resource("b", 1))
@@ -90,7 +147,7 @@ def test_a_task_that_ends_at_once_does_not_hold_up_another_device() -> None:
     assert set(backend.calls_of("start")[:2]) == {0, 4}
 
 
-def test_the_reporting_thread_starts_the_next_task_unless_the_backend_is_polled(poll_s: float | None) -> None:
+def test_the_reporting_thread_starts_the_next_task() -> None:
     backend = HandBackend(frozenset({0, 1}))
     with Engine(chain(2), backend) as engine:
         run = engine.submit()
@@ -100,10 +157,9 @@ def test_the_reporting_thread_starts_the_next_task_unless_the_backend_is_polled(
         reporter.join()
         backend.end(2)
         run.wait(FOREVER_S)
-    assert ("reporter" in backend.threads) is (poll_s is None)
+    assert "reporter" in backend.threads
 
 
-@told_or_polled
 def test_on_end_must_not_wait_for_another_run_and_may_close_the_engine_whoever_calls_it() -> None:
     refused: list[bool] = []
 
@@ -124,7 +180,6 @@ def test_on_end_must_not_wait_for_another_run_and_may_close_the_engine_whoever_c
     assert (refused, backend.calls_of("close")) == ([True], [0])
 
 
-@told_or_polled
 def test_on_end_may_submit_the_next_run_on_the_same_slot() -> None:
     ended, over = [], threading.Event()
 
@@ -138,7 +193,6 @@ def test_on_end_may_submit_the_next_run_on_the_same_slot() -> None:
     assert ended == list(range(1, 51))
 
 
-@told_or_polled
 @pytest.mark.parametrize("starts", [False, True])
 def test_a_task_that_fails_is_named_with_its_device_on_one_line_and_nothing_more_is_started(starts: bool) -> None:
     backend = HandBackend(frozenset({1}) if starts else frozenset(), () if starts else ("start 1",))
@@ -153,7 +207,6 @@ def test_a_task_that_fails_is_named_with_its_device_on_one_line_and_nothing_more
         assert backend.calls_of("start") == [0, 1]
 
 
-@told_or_polled
 @pytest.mark.parametrize("grace_s", [FOREVER_S, 0.05])
 def test_a_failed_run_waits_a_while_for_its_other_tasks_before_its_slot_is_put_away(grace_s: float) -> None:
     backend = HandBackend(frozenset({0, 1}))
@@ -170,7 +223,6 @@ def test_a_failed_run_waits_a_while_for_its_other_tasks_before_its_slot_is_put_a
         assert backend.calls_of("run_ended") == [0]
 
 
-@told_or_polled
 def test_a_hanging_task_is_named_and_its_device_taken_until_it_comes_back() -> None:
     backend = HandBackend(frozenset({1}))
     with Engine(chain(3, 2), backend, grace_s=0.01) as engine:
@@ -186,7 +238,6 @@ def test_a_hanging_task_is_named_and_its_device_taken_until_it_comes_back() -> N
         assert backend.calls_of("start") == [0, 1, 0, 0, 1, 2]
 
 
-@told_or_polled
 def test_an_end_told_twice_counts_once() -> None:
     backend = HandBackend(frozenset({0, 1}))
     with Engine(chain(3), backend) as engine:
@@ -201,7 +252,6 @@ def test_an_end_told_twice_counts_once() -> None:
         assert backend.calls_of("start") == [0, 1, 2]
 
 
-@told_or_polled
 @pytest.mark.parametrize("method", ["cancel", "run_ended", "close"])
 def test_a_backend_that_breaks_while_a_run_is_taken_out_ends_no_thread(method: str, reported: list[str]) -> None:
     backend = HandBackend(frozenset({0}), raising=(method,))
@@ -214,26 +264,11 @@ def test_a_backend_that_breaks_while_a_run_is_taken_out_ends_no_thread(method: s
     assert reported == [f"{method} is broken"]
 
 
-@told_or_polled
 def test_a_run_that_cannot_be_put_away_has_failed() -> None:
     with Engine(chain(1), HandBackend(raising=("run_ended",))) as engine:
         assert failure(engine.submit()) == "the inference of 'tasks' could not be put away: run_ended is broken"
 
 
-def test_a_poll_that_raises_is_the_failure_of_what_runs() -> None:
-    backend = HandBackend(frozenset({1}), raising=("poll",))
-    backend.poll_s = 0.0
-    with Engine(chain(2, 2), backend, grace_s=0.01) as engine:
-        assert failure(engine.submit()) == "'t1' on device d1 failed: poll is broken"
-        backend.raising.clear()
-        backend.end(1)
-        second = engine.submit()
-        backend.end(2)
-        assert second.wait(FOREVER_S)
-    assert backend.threads == {"hsdag-engine"}
-
-
-@told_or_polled
 def test_what_on_end_raises_is_reported_and_the_next_run_works(reported: list[str]) -> None:
     def fail(_: Run) -> None:
         raise SystemExit(3)
@@ -244,7 +279,6 @@ def test_what_on_end_raises_is_reported_and_the_next_run_works(reported: list[st
     assert reported == ["3"]
 
 
-@told_or_polled
 def test_a_task_that_ends_the_thread_fails_all_runs_and_closes_the_engine(reported: list[str]) -> None:
     class Leaving(HandBackend):
         def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
@@ -263,7 +297,6 @@ def test_a_task_that_ends_the_thread_fails_all_runs_and_closes_the_engine(report
     assert reported == [""]  # of the thread, and nothing of who closes within it
 
 
-@told_or_polled
 def test_a_run_that_is_cancelled_says_so_and_leaves_the_order_of_the_others_as_it_is() -> None:
     """However the tasks of both are queued: those of the other run start by rank, those of this one never."""
     priority = np.random.default_rng(0).permutation(41).astype(float)
@@ -281,7 +314,6 @@ def test_a_run_that_is_cancelled_says_so_and_leaves_the_order_of_the_others_as_i
     assert backend.calls_of("start") == [0, *np.argsort(priority).tolist()]
 
 
-@told_or_polled
 @pytest.mark.parametrize("num_runs", [0, 3])
 def test_whoever_closes_cancels_what_runs_and_comes_back_to_a_backend_that_was_closed_once(num_runs: int) -> None:
     backend = HandBackend(frozenset({0}))
@@ -299,7 +331,6 @@ def test_whoever_closes_cancels_what_runs_and_comes_back_to_a_backend_that_was_c
     assert sorted(backend.calls_of("run_ended")) == list(range(num_runs))
 
 
-@told_or_polled
 def test_closing_goes_on_when_what_it_cancelled_has_come_back() -> None:
     backend = HandBackend(frozenset({0}))
     engine = Engine(chain(1), backend, grace_s=9 * FOREVER_S)
@@ -313,7 +344,6 @@ def test_closing_goes_on_when_what_it_cancelled_has_come_back() -> None:
     assert backend.calls_of("close") == [0]
 
 
-@told_or_polled
 @pytest.mark.parametrize("is_used", [False, True])
 def test_an_engine_that_is_forgotten_closes_its_backend_and_no_callback_of_a_run_holds_it(is_used: bool) -> None:
     backend = HandBackend()

@@ -7,7 +7,7 @@ import pytest
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor.engine import Engine
-from hsdag.runtime.executor.tasks import Backend, Resource, Run, TaskGraph
+from hsdag.runtime.executor.tasks import Resource, Run, TaskGraph
 from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, chain
 
 SENT = TaskGraph(
@@ -20,7 +20,7 @@ SENT = TaskGraph(
 """A result made on b, sent to a, and read there; an edge is given twice."""
 
 
-def run_once(graph: TaskGraph, backend: Backend) -> Run:
+def run_once(graph: TaskGraph, backend: HandBackend) -> Run:
     with Engine(graph, backend) as engine:
         run = engine.submit()
         assert run.wait(FOREVER_S)
@@ -48,7 +48,9 @@ def test_transfers_are_on_the_link_they_used_with_their_size() -> None:
 
 def test_the_makespan_is_the_end_of_the_last_task_and_no_end_comes_before_its_start() -> None:
     """Ends that a device tells in its own time may come before the start; the interval is then empty."""
-    run = run_once(chain(3), VirtualBackend(np.array([0.0, 0.0, 100.0])))
+    backend = VirtualBackend(np.array([0.0, 0.0, 100.0]))
+    with Engine(chain(3), backend) as engine:
+        (run,) = backend.run(engine, 1)
     start_s, end_s = run.times
     assert run.makespan_s == run.timeline.end_s == end_s[2] == pytest.approx(100.0)
     assert end_s[:2].tolist() == start_s[:2].tolist()

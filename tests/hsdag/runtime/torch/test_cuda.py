@@ -12,6 +12,7 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
+from hsdag.runtime.torch.plain import PlainExecutor
 from hsdag.runtime.torch.program import Program, build_program
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
@@ -49,6 +50,32 @@ def test_gpus_alone_and_with_the_cpu_give_what_the_cpu_gives(names: list[str]) -
             found, wanted = mixed.infer(given(seed)), on_cpu.infer(given(seed))
             assert found.keys() == wanted.keys()
             assert all((found[name].cpu() - x).abs().max() < 1e-4 * x.abs().max() for name, x in wanted.items())
+
+
+@on_gpu
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_gpu_without_the_engine_gives_what_the_cpu_gives(captured: bool) -> None:
+    with (
+        PlainExecutor(build_program(graph(), [0] * 9, logical_devices(1, "cuda:0")), captured=captured) as plain,
+        TorchExecutor(build_program(graph(), [0] * 9, logical_devices(1))) as on_cpu,
+    ):
+        for seed in range(3):
+            plain.load(given(seed))
+            plain.start()
+            found, wanted = plain.outputs(), on_cpu.infer(given(seed))
+            assert all((found[name].cpu() - x).abs().max() < 1e-4 * x.abs().max() for name, x in wanted.items())
+
+
+@on_gpu
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "f16"])
+def test_products_of_a_gpu_are_rounded_as_it_says(precision: str) -> None:
+    device = LogicalDevice("g", "cuda:0", precision=precision)
+    with (
+        TorchExecutor(build_program(graph(), [0] * 9, (device,))) as rounded,
+        TorchExecutor(build_program(graph(), [0] * 9, logical_devices(1))) as on_cpu,
+    ):
+        found, wanted = rounded.infer(given()), on_cpu.infer(given())
+        assert all(1e-6 < (found[name].cpu() - x).abs().max() / x.abs().max() < 0.05 for name, x in wanted.items())
 
 
 @on_gpu

@@ -31,8 +31,10 @@ def test_without_cuda_the_error_says_what_to_write_instead() -> None:
     ("text", "message"),
     [
         ("CPU", "device 'CPU' is not one that torch runs: write cuda:0"),
-        ("A=cpu[threads=two]", "device 'A': a device over cpu takes threads=N, and a GPU nothing, not threads=two"),
+        ("A=cpu[threads=two]", "device 'A' over cpu takes threads=N and precision=NAME, not threads=two"),
         ("A=cpu[threads=0]", "device 'A' needs at least one thread, not 0"),
+        ("A=cpu[depth=2]", "device 'A' over cpu takes threads=N and precision=NAME, not depth=2"),
+        ("A=cpu[precision=tf32]", "device 'A' computes in f32, bf16, f16, not in 'tf32'"),
         ("A=cpu,A=cpu", "a device occurs twice"),
     ],
 )

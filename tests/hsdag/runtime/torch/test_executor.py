@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from types import SimpleNamespace
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.executor.tasks import Inbox
-from hsdag.runtime.torch import executor as torch_executor
-from hsdag.runtime.torch.buffers import Residents, RunState
+from hsdag.runtime.torch.buffers import Residents
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
-from hsdag.runtime.torch.executor import StreamLane, TorchExecutor
-from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
-from hsdag.runtime.torch.op import TensorFunction
-from hsdag.runtime.torch.program import build_program
+from hsdag.runtime.torch.executor import TorchExecutor
+from hsdag.runtime.torch.graph import PINNED_BYTES, Feed, TorchGraph, TorchNode
+from hsdag.runtime.torch.op import Rounding, TensorFunction
+from hsdag.runtime.torch.program import build_program, copy_between
 from tests.hsdag.runtime.executor.hand_backend import await_until
 
 Tensor = torch.Tensor
@@ -230,6 +228,117 @@ def test_writing_into_results_changes_neither_constants_nor_loaded_inputs() -> N
         assert executor.infer()["v"].tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
 
+def test_an_inference_that_begins_while_inputs_are_loaded_has_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread begins one when the first of two inputs has been placed, and the second has not."""
+    graph = TorchGraph("sum", (fed("x"), fed("y"), op("z", 0, 1)), {"z": (2, 0)})
+    ones, placed, begun = np.ones(SIZE, dtype=np.float32), threading.Event(), threading.Event()
+    place = Residents._placed
+
+    def slowly(residents: Residents, what: str, *args: Any, **options: Any) -> Tensor:
+        if what == "input 'y'" and placed.is_set():
+            begun.wait(20)
+        tensor = place(residents, what, *args, **options)
+        placed.set()
+        return tensor
+
+    with executor_of(graph) as executor:
+        executor.load({"x": ones, "y": 2 * ones})
+        monkeypatch.setattr(Residents, "_placed", slowly)
+        with ThreadPoolExecutor(1) as thread:
+            loading = thread.submit(executor.load, {"x": 10 * ones, "y": 20 * ones})
+            assert placed.wait(20)
+            before = executor.submit()
+            begun.set()
+            loading.result(20)
+        assert before.wait()["z"][0] == 1 + 2 + 1
+        assert executor.infer()["z"][0] == 10 + 20 + 1
+
+
+def test_executors_of_a_graph_share_constants_on_a_device_and_let_them_go_together() -> None:
+    nodes = (fed(), TorchNode("c", constants=(torch.ones(SIZE),)), TorchNode("y", "MatMul", ((0, 0), (1, 0)), plus_one))
+    graph = TorchGraph("g", nodes, {"y": (2, 0)})
+    on = (LogicalDevice("a", precision="bf16"), LogicalDevice("b", precision="bf16"), LogicalDevice("c"))
+    executors = [TorchExecutor(build_program(graph, [0] * 3, (device,))) for device in on]
+    half, again, single = ([x for x in each.residents.values if x is not None] for each in executors)
+    assert half[0] is again[0]
+    assert (half[0].dtype, single[0].dtype, len(graph.on_devices)) == (torch.bfloat16, torch.float32, 2)
+    for each in executors[:2]:
+        each.close()
+    del half, again, executors[:2], each
+    assert list(graph.on_devices) == [(1, 0, "cpu", None)]
+    executors[0].close()
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("f32", 0.0), ("bf16", 2**-7), ("f16", 2**-9)])
+def test_products_round_their_operands_as_the_device_says_and_nothing_else_does(precision: str, apart: float) -> None:
+    """The result is in f32, and only as far from f32's as the rounding allows; the sum behind it is exact."""
+    weights, given = torch.rand(64, 64) + 0.5, torch.rand(64, 64) + 0.5
+    nodes = (
+        TorchNode("x", feed=Feed("x", torch.float32, (64, 64))),
+        TorchNode("w", constants=(weights,)),
+        TorchNode("y", "MatMul", ((0, 0), (1, 0)), lambda xs: (xs[0] @ xs[1],)),
+        TorchNode("z", "Add", ((0, 0), (1, 0)), lambda xs: (xs[0] + xs[1],)),
+    )
+    graph, device = TorchGraph("g", nodes, {"y": (2, 0), "z": (3, 0)}), LogicalDevice("d", precision=precision)
+    with TorchExecutor(build_program(graph, [0] * 4, (device,))) as executor:
+        found = executor.infer({"x": given})
+    exact = given @ weights
+    largest = float(((found["y"] - exact) / exact).abs().max())
+    assert found["y"].dtype is torch.float32
+    assert apart / 16 <= largest <= 2 * apart
+    assert torch.equal(found["z"], given + weights)
+
+
+def test_tf32_is_on_while_a_product_of_such_a_device_is_computed_and_at_no_other_time() -> None:
+    seen: dict[str, bool] = {}
+
+    def noted(name: str) -> TensorFunction:
+        def run(xs: Sequence[Tensor]) -> Sequence[Tensor]:
+            seen[name] = torch.backends.cuda.matmul.allow_tf32
+            if name == "failing":
+                raise ValueError(name)
+            return xs
+
+        return run
+
+    rounded = Rounding("tf32")
+    rounded.applied(noted("product"))([])
+    Rounding().applied(noted("other"))([])
+    with pytest.raises(ValueError, match="failing"):
+        rounded.applied(noted("failing"))([])
+    assert seen == {"product": True, "other": False, "failing": True}
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_the_planned_peak_counts_results_from_their_op_to_their_last_reader() -> None:
+    """By hand: a; a and b; then c as well, whose end lets a and b go; the output stays."""
+    nodes = (fed(), op("a", 0), op("b", 1), op("c", 1, 2), op("y", 3))
+    program = build_program(TorchGraph("g", nodes, {"y": (4, 0)}), [0] * 5, logical_devices(1))
+    assert program.peak_bytes == 3 * 4.0 * SIZE
+
+
+def test_a_view_is_made_contiguous_where_it_lies_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bool] = []
+    send = Tensor.to
+
+    def noted(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        sent.append(x.is_contiguous())
+        return send(x, *args, **options)
+
+    monkeypatch.setattr(Tensor, "to", noted)
+    far = LogicalDevice("far")
+    monkeypatch.setattr(LogicalDevice, "physical", property(lambda each: torch.device("cpu", int(each is far))))
+    (found,) = copy_between(LogicalDevice("near"), far)([torch.arange(6).reshape(2, 3).T])
+    assert (sent, found.tolist()) == ([True], [[0, 3], [1, 4], [2, 5]])
+
+
+def test_large_constants_are_pinned_and_small_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "pin_memory", lambda x: x + 1)
+    large, small = torch.zeros(PINNED_BYTES // 4), torch.zeros(1)
+    graph = TorchGraph("g", (TorchNode("c", constants=(large, small)), fed()), {"y": (0, 0)}).pinned()
+    assert [float(x[0]) for x in graph.nodes[0].constants] == [1.0, 0.0]
+
+
 def test_what_is_loaded_while_an_inference_is_in_flight_is_for_those_after_it() -> None:
     released, given = threading.Event(), {"x": np.zeros(4, dtype=np.float32)}
     nodes = (TorchNode("x", feed=Feed("x", torch.float32, (4,))), op("slow", 0, run=hanging(released)), op("y", 1))
@@ -242,68 +351,3 @@ def test_what_is_loaded_while_an_inference_is_in_flight_is_for_those_after_it() 
         assert inference.wait()["y"].tolist() == [1.0] * 4
         assert executor.infer()["y"].tolist() == [2.0] * 4
         assert executor.residents.size_bytes == 16
-
-
-class FakeEvent:
-    """An event of CUDA's that passes, or fails, when the test says so."""
-
-    def __init__(self, made: list[FakeEvent]) -> None:
-        self.answer: bool | Exception = False
-        made.append(self)
-
-    def record(self, stream: object) -> None:
-        self.stream = stream
-
-    def query(self) -> bool:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-def test_tasks_on_streams_are_reported_as_their_events_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams and events are stood in for; a failing kernel is named."""
-    is_on, events, inbox = list[bool](), list[FakeEvent](), Inbox()
-
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        is_on.append(torch.is_grad_enabled())
-        return (xs[0],)
-
-    monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda _: object())
-    monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(events))
-    program = build_program(TorchGraph("g", (fed(), op("a", 0, run=run)), {"y": (1, 0)}), [0, 0], logical_devices(1))
-    residents = Residents(program)
-    residents.load(ZEROS)
-    lane = StreamLane((torch.device("cuda:0"),))
-    attempts: list[Any] = [SimpleNamespace(task=0, number=k, run=SimpleNamespace(start_s=[0.0])) for k in range(3)]
-
-    def start(k: int) -> None:
-        assert not lane.start(attempts[k], RunState(program, residents), inbox)
-
-    def reported() -> list[tuple[int, str]]:
-        lane.poll(inbox)
-        found = [inbox.queue.get() for _ in range(inbox.queue.qsize())]
-        return [(attempt.number, str(error)) for attempt, _, error in found]  # type: ignore[attr-defined]
-
-    start(0)
-    start(1)
-    events[1].answer = True
-    assert reported() == []  # the first on the same stream has not passed
-    events[0].answer = True
-    assert reported() == [(0, "None"), (1, "None")]
-    assert attempts[0].run.start_s[0] == 0.0 < attempts[1].run.start_s[0]  # it ran after the one before it
-    start(2)
-    events[1].answer = RuntimeError("an illegal access\nand more")  # the event of 1 is used again
-    assert reported() == [(2, "an illegal access")]
-    assert is_on == [False] * 3
-    monkeypatch.setattr(torch_executor, "CLOSE_S", 0.01)
-    monkeypatch.setattr(torch_executor, "_NEVER_FREED", [])
-    program.works[0].__dict__["run"] = lambda xs: xs[0].repeat(-1)
-    events[0].answer = False
-    with pytest.raises(RuntimeError, match="Trying to create"):
-        start(0)
-    assert reported() == []
-    lane.close()  # though a kernel hangs
-    assert [each.attempt for each in torch_executor._NEVER_FREED] == [None]  # type: ignore[attr-defined]
-    events[0].answer = True
-    assert (reported(), len(lane._pending)) == ([], 0)

@@ -200,4 +200,4 @@ def test_a_policy_that_learned_from_simulated_plans_is_better_from_the_first_mea
         changes = {**SMALL_CHANGES, "simulated_updates": updates}
         make_placer("doppler", changes=changes).search(problem_of(problem), machine, Limits(seed=1))
         mean[updates] = np.mean([event.score.value for event in machine.events[problem.num_devices :]])
-    assert mean["20"] < 0.9 * mean["0"]
+    assert mean["20"] < 0.95 * mean["0"]
