@@ -73,12 +73,12 @@ def propose(
         made = sorted((w.over(group) for w, group in ways if w is not None), key=lambda each: each.predicted_s)
         found += [replace(way, predicted_s=predict(way)) for way in made[:1] if way not in found]
     found.sort(key=lambda each: each.predicted_s)
-    if variable_of(shapes.graph) is None and not is_over():  # ops have to be where the variable is that they read
+    if variable_of(shapes.graph) is None and not is_over():  # ops have to be on the device of a variable that they read
         new = [way for way in (with_repeated(shapes, each, pins.keys()) for each in found[:1]) if way not in found]
         found = sorted(found + [replace(way, predicted_s=predict(way)) for way in new], key=lambda w: w.predicted_s)
         shared = partial(choosers[0][1].shared, names=fastest)
         found[:1] = [refined(shapes, each, predict, pins, trials, shared, is_over) for each in found[:1]]
-    found = [each for each in found if np.isfinite(each.predicted_s)]  # others do not fit
+    found = [each for each in found if np.isfinite(each.predicted_s)]  # infinite ones do not fit into memory
     num = max(sum(each.predicted_s < whole_s.min() for each in found), least)
     return found[: min(num, NUM_PROPOSED)]
 

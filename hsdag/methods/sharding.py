@@ -199,7 +199,7 @@ class ShardChooser:
     def figures(self, region: Region) -> RegionFigures:
         """Return the predicted seconds of a region with shares, on one device and divided."""
         each_s, alone_s = self._region_s(region), self._time_s[list(region.ops)].sum(axis=0)
-        assert each_s is not None  # it was divided so before
+        assert each_s is not None  # its shares come from a way that was found possible
         end_bytes = float(self.shapes.graph.output_bytes[region.ops[-1]])
         sync_s = self.costs.sync_s(end_bytes) + self.costs.sync_s(self._read_bytes(region))
         bound_s = 1.0 / float((1.0 / np.maximum(alone_s[list(region.shares)], 1e-12)).sum())
@@ -241,7 +241,7 @@ class ShardChooser:
             cost.append(found)
         count = len(self.segments.main)
         joined = {layout: each.total_s + self._sync_s(count, layout, EVERYWHERE) for layout, each in cost[-1].items()}
-        if not joined:  # pins part ops that no way parts
+        if not joined:  # pins separate ops that every way keeps together
             return None
         end = min(joined, key=joined.__getitem__)
         return self._followed_back(cost, end, joined[end])
@@ -261,7 +261,7 @@ class ShardChooser:
         ways = []
         while j > 0:
             _, before, i, way = cost[j][layout]
-            assert way is not None  # only the beginning has none
+            assert way is not None  # only the beginning has no way
             ways.append((i, j, way))
             j, layout = i, before
         if not any(way.regions for _, _, way in ways):
@@ -384,7 +384,7 @@ class ShardChooser:
         region, ends_s, read_bytes = made
         size = float(self.shapes.graph.output_bytes[key.last])
         shares = [(b - a) / self.shapes.extent(region) for a, b in region.shares.values()]
-        written, read = (1.0, len(shares)) if key.axis is None else (max(shares), 1.0)  # each reads its own part, too
+        written, read = (1.0, len(shares)) if key.axis is None else (max(shares), 1.0)  # own parts are read too
         end_s = self._price * self.costs.sync_s(size * (written + read) / 2)
         read_s = self._price * self.costs.sync_s(read_bytes) if read_bytes else 0.0
         return _Division(region, np.maximum(ends_s - wait_s, 0.0), float(ends_s.max()), (end_s, read_s))

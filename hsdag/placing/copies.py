@@ -100,7 +100,7 @@ def proposed_copies(
         known = [each for each in over if each is not None]
         pipeline = min(known, key=lambda each: each[1], default=None)
         found = best_sets(able, whole_s, costs.slowdown, pipeline)
-        without = best_sets(able, whole_s, None, pipeline)[:1]  # what devices slow each other down by may be wrong
+        without = best_sets(able, whole_s, None, pipeline)[:1]  # measured slow-downs may be wrong
         found += [each for each in without if each.devices not in [known.devices for known in found]]
     return {f"copies {rank}": copies for rank, copies in enumerate(found, start=1)}
 

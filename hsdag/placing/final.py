@@ -172,7 +172,7 @@ class Check:
 
     @property
     def least(self) -> float:
-        """The requested largest difference, or else the tolerance that every model gets."""
+        """Requested largest difference, or else the tolerance that every model gets."""
         if self.max_difference is not None:
             return self.max_difference
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
@@ -458,7 +458,7 @@ def final_comparison(
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
 
     verifier = Verifier(runner, check, end_s, should_stop)
-    if check.is_limit:  # what finalists have to beat is a device that keeps it
+    if check.is_limit:  # finalists have to beat a device that keeps the limit
         on_step("checking the outputs of every device")
     verdicts = _judged(verifier, singles) if check.is_limit else {}
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
@@ -474,7 +474,7 @@ def final_comparison(
         prepare=prepare,
         num_sure=len(sure),
         kept=[*given, *given.values()],
-        should_stop=lambda: should_stop() and not was_stopped,  # else the limit is short already
+        should_stop=lambda: should_stop() and not was_stopped,  # a stop before has already shortened the limit
         on_step=on_step,
         pulse=runner.pulse,
         clock=clock,

@@ -97,7 +97,7 @@ def check_start(session: Session, start: Placement) -> None:
     placed = start.devices_of(session.graph)
     names = [spec.name for spec in session.devices.placed]
     pinned = session.model.pinned
-    assert pinned is not None  # a session's model has them
+    assert pinned is not None  # a session always sets it
     for v in np.flatnonzero(pinned != NOT_PINNED).tolist():
         if placed[v] != names[pinned[v]]:
             raise OptionError(

@@ -121,7 +121,7 @@ def run_place(
     options.check()
     if output is not None:
         check_writable(output)
-    if run_folder is not None:  # whose folders are made as well
+    if run_folder is not None:  # missing parent folders are made as well
         check_writable(next(each for each in (run_folder, *run_folder.parents) if each.parent.exists()), is_folder=True)
         if resume and not (run_folder / RUN).is_file():
             raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without --resume")
@@ -200,7 +200,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     placed = proposed_candidates(search)
-    if interrupted:  # there is no time to compare anything else
+    if interrupted:  # compare only what was timed before
         placed = {name: each for name, each in placed.items() if was_timed(search, name)}
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
@@ -648,7 +648,7 @@ def proposed_candidates(search: Search) -> dict[str, Candidate]:
     divided |= {name: copies.candidate(session, search.problem) for name, copies in search.copies.items()}
     ran = [each for each in search.events if each.score.failure is None]
     alone, split = ([e.score.value for e in ran if e.plan.is_split is kind] for kind in (False, True))
-    # devices may be slower now than they were when the model was profiled, or faster
+    # devices may be slower or faster now than when the model was profiled
     of_profile = min(alone) / search.proposals.whole_s if search.proposals is not None and alone else 1.0
     predicted_s = [of_profile * each.predicted_s for each in search.shardings.values()]
     predicted_s += [each.period_s for each in search.copies.values()]

@@ -173,7 +173,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def resume(path: Path, record: RunRecord) -> RunFolder:
         """Lock a run folder to continue its search. Raises SearchError if its record differs from ``record``."""
         found = read_record(path)
-        names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # which follow from the others
+        names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # depends on the others
         for name in names:
             if name not in _OF_THE_COMMAND and getattr(found, name) != getattr(record, name):
                 what = _NAMES.get(name) or f"another --{name.replace('_', '-')}"

@@ -164,7 +164,7 @@ class Search:
             objection=(lambda key: verifier.compared(key).reason) if verifier.check.is_limit else None,
         )
         limit_s = min(MEASURED_SHARE * options.budget_s, self._most_s - (time.monotonic() - self.begin_s))
-        if self.shardings and self.proposals is not None and limit_s > 0:  # else the comparison measures what there is
+        if self.shardings and self.proposals is not None and limit_s > 0:  # otherwise the comparison measures them
             watcher.on_phase("measuring shards")
             found = list(self.shardings.values())
             measured = self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s)
@@ -387,7 +387,7 @@ class Search:
             if not is_short:
                 targets = () if session.is_on_torch else automatic_targets(session.devices.placed, ())
                 chosen = [session.automatic_ops(target) for target in targets if target.startswith("HETERO:")]
-                own = [session.of_units(self.problem, ops) for ops in chosen]  # a search never ends with less
+                own = [session.of_units(self.problem, ops) for ops in chosen]  # the least that a search ends with
                 given = [Plan(units) for units in own if units is not None]
                 driver.guess([*staged, *given, *self._first_splits()])
             is_compiled = self._compile(placer, takes_order=recorder.takes_order)
@@ -405,10 +405,10 @@ class Search:
         count = self.options.finalists
         tried = [event.plan for event in recorder.best(len(recorder.events) + 1) if event.plan.is_split]
         self.finalists = tried[:count]
-        if hybrid is not None:  # the best split plans measured, and where there are too few, the best simulated
+        if hybrid is not None:  # fill up the best measured splits with the best simulated ones
             self.finalists += hybrid.promising(count - len(self.finalists))
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
-        if not self.finalists and self.costs is not None:  # measuring devices alone took all of the time
+        if not self.finalists and self.costs is not None:  # measuring single devices took all of the time
             memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
             plans = [p for p in contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
             values = model_values(self.problem, self.costs, plans)
@@ -459,7 +459,7 @@ class Search:
                 lambda: model_values(problem, costs, some),
                 steps=costs.steps,
                 takes_order=takes_order,
-                say=self.watcher.on_step,  # it is part of the budget
+                say=self.watcher.on_step,  # compiling is part of the budget
             ).is_complete
 
     def _hybrid(self, measured: RecordingEvaluator, placer: Placer[Any], *, is_short: bool) -> HybridEvaluator | None:

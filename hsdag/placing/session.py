@@ -103,7 +103,8 @@ class Session(AbstractContextManager["Session"]):
         self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
         with self.until_end:
-            made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # of files that are mapped
+            # files that are still mapped cannot be deleted on every system
+            made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)
             folder = Path(self.until_end.enter_context(made))
             if self.is_on_torch:
                 self.loaded = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
@@ -248,7 +249,7 @@ class Session(AbstractContextManager["Session"]):
         """
         index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
         placement = np.full(problem.num_units, -1, dtype=np.int64)
-        for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op of a unit speaks last
+        for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op decides, as the last
             if chosen and chosen[v] in index:
                 placement[problem.units.partition.labels[v]] = index[chosen[v]]
         return placement if (placement >= 0).all() and problem.is_legal(placement) else None
@@ -384,7 +385,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     if candidate.copies:
         raise SearchError("no trace: copies have no course of one inference; name a device, or another placement")
     try:
-        if candidate.executor == "work-conserving" or session.is_on_torch:  # by the executor's own clock
+        if candidate.executor == "work-conserving" or session.is_on_torch:  # by the clock of the executor
             asked = ask(Worker.timeline, session.runner.hinted(candidate), runs, session.runner.limits.inference_s)
             return replace(session.client.call(asked, 300.0), name=session.model_record.name)
         used = candidate.devices or (candidate.target,)

@@ -159,7 +159,7 @@ class ShardProposals:
         return sharding.predicted_s if self._is_over() else self.simulated_s(sharding)
 
     def choosers(self) -> tuple[ShardChooser, ShardChooser]:
-        """What divides the model over all devices; and the same if devices did not slow each other down."""
+        """Return a chooser for all devices, and one that ignores how much devices slow each other down."""
         costs = shard_costs(self.costs)
         alone = replace(costs, slowdown=np.ones_like(costs.slowdown))
         return ShardChooser(self.shapes, costs, pins=self.pins), ShardChooser(self.shapes, alone, pins=self.pins)

@@ -133,7 +133,7 @@ class Annealing(AbstractContextManager["Annealing"]):
             while waiting:
                 waiting = wait(waiting, LOOK_EVERY_S).not_done
                 self._incumbent.check()
-                if is_timed:  # else what is reported must not depend on when
+                if is_timed:  # otherwise results must not depend on timing
                     self._report()
         finally:
             self._stop.set()
@@ -228,7 +228,7 @@ class LocalPlacer(Placer[O]):
         share = shares_of(problem, self.moves, takes_order=takes_order)
         if not share.any() or problem.objective not in SIMULATED or problem.costs is None:
             return
-        source = self.sources(problem, share, takes_order)[0]  # the others are compiled with it
+        source = self.sources(problem, share, takes_order)[0]  # chains of other kinds use the same compiled code
         chain = chain_for(problem, source.share, seed=0, has_pins=source.has_pins)
         chain.device[:] = problem.supported.argmax(axis=1)
         source.values(problem).propose(chain, 0)

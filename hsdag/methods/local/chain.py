@@ -208,7 +208,7 @@ def draw_move(c: Chain) -> None:
         _reorder(c, kind)
         return
     u = c.movable[below(c, len(c.movable))]
-    if kind == Move.UNIT or kind == Move.JOIN:  # to any other device where that of a neighbour changes nothing
+    if kind == Move.UNIT or kind == Move.JOIN:  # if the neighbour's device changes nothing, take any other
         count = c.near_first[u + 1] - c.near_first[u]
         if kind == Move.JOIN and count > 0:
             change(c, u, c.device[c.near[c.near_first[u] + below(c, count)]], c.rank[u])

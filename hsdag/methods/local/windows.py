@@ -57,7 +57,7 @@ def _propose_windowed(g: Windowed, c: Chain, num: int) -> None:
         limit = draw(c, num)
         if c.state[0].num_changed > 0:
             schedule(g.lists, c.device, c.rank)
-            whole_s = g.least_s[0]  # until what stands behind the window has ended, moved as a block
+            whole_s = g.least_s[0]  # end of the units behind the window, which move as one block
             for u in range(len(g.tail_s)):
                 whole_s = max(whole_s, g.lists.end_s[u] + g.tail_s[u, g.lists.device[u]])
             is_kept(c, whole_s, limit)
