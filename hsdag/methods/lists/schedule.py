@@ -339,8 +339,9 @@ def way_by_consumers(t: Tables, tail_s: FloatArray, s: ListState, w: Outlook, v:
 
 def tails_of(tables: Tables) -> FloatArray:
     """[N, D] seconds that come at least behind an op on a device, transfers included."""
-    tail_s = np.zeros(tables.time_s.shape)
-    run(_fill_tails, 0.05 * tail_s.shape[1] ** 2 * len(tables.in_op), tables, tail_s)
+    n, d = tables.time_s.shape
+    tail_s = np.zeros((n, d))
+    run(_fill_tails, 0.05 * d * d * len(tables.in_op), tables, tail_s)
     return tail_s
 
 
