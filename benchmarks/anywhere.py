@@ -31,14 +31,14 @@ from real_model_sources import all_sources
 from real_models import KEEPS_STATE, Trial, answered, compiled_as_predicted
 
 from hsdag import Placement, compile_model, export
+from hsdag.base.errors import HsdagError
+from hsdag.commands.shard import divide
 from hsdag.ir.device import parse_devices
-from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import load_model
 from hsdag.models import MODELS, save_model_files
-from hsdag.placing.manual_sharding import divide
 from tests.placements import by_hand, halves
 
 DEVICES = parse_devices(f"CPU_0=CPU[{ONE}],CPU_1=CPU[{ONE}]")

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 import numpy as np
 from machine import options
 
+from hsdag.commands.sources import build_problem, list_families
 from hsdag.ir.graph.build import graph_of
 from hsdag.methods.incumbent import LEAST_GAIN, Status
 from hsdag.methods.registry import make_placer
@@ -38,7 +39,6 @@ from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
-from hsdag.sources import build_problem, list_families
 
 WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
 NUM_DEVICES, UNIT, SENT_OVER_RUN = 4, 1e10, 4.0

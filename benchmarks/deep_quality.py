@@ -30,6 +30,7 @@ from machine import options
 from scipy import stats
 from speed import layered
 
+from hsdag.commands.sources import workload_problem
 from hsdag.features import feature_matrix
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import IntArray
@@ -46,9 +47,8 @@ from hsdag.runtime.problem.bounds import makespan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
-from hsdag.scoring.recording import Budget, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.sources import workload_problem
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 WIDE = LlamaSizes(hidden=16_384)
 BAR, BAR_OF_WIDTHS, MORE_GAP, BAR_OF_TIME, SLOWER, FEATURES_S, MOST_EXACT = 1.015, 1.04, 0.01, 1.01, 5.0, 10.0, 20

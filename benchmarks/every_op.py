@@ -32,9 +32,9 @@ import openvino as ov
 from machine import options
 from moved_inputs import ROUNDING, moved_inputs
 
+from hsdag.base.errors import HsdagError, last_line
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.elements import array_of
-from hsdag.ir.errors import HsdagError, last_line
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph

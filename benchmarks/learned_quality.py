@@ -44,22 +44,22 @@ from deep_quality import chain, in_a_row, unlike
 from machine import options
 from scipy.stats import rankdata
 
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.base.errors import OptionError, SearchError
+from hsdag.commands.sources import find_family, workload_problem
+from hsdag.methods.auto.auto import LISTS
 from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.hsdag.placer import GroupPolicy, HsdagPlacer
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.lists.rules import WEIGHTS, changed, shipped_rules
-from hsdag.methods.portfolio.auto import LISTS
+from hsdag.methods.policy_file import write_policy
 from hsdag.methods.registry import make_placer
 from hsdag.models.diviml import RandomWiring, random_wired
 from hsdag.models.sharded_workloads import LlamaSizes
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.scoring.policy_file import write_policy
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
-from hsdag.sources import find_family, workload_problem
 
 FIRST = 2_000_000
 """Problems from this number on are never trained on."""

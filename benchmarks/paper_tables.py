@@ -27,15 +27,17 @@ from diviml_costs import SEED, Costs, network
 from gpt3 import LAYERS, cluster, gpt3
 from machine import options
 
-from hsdag.comparing import Trial, run_once
-from hsdag.ir.errors import ModelError
+from hsdag.base.errors import ModelError
+from hsdag.commands.compare import Trial, run_once
+from hsdag.commands.profile import assumed_costs, tied
+from hsdag.commands.sources import build_problem, find_family, with_devices, workload_problem
+from hsdag.commands.train.train import UNSEEN
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.colocation import colocate
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned.doppler.placer import DopplerPlacer, DualPolicy
 from hsdag.models import WORKLOADS, build_model
-from hsdag.profiling import assumed_costs, tied
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.plan import Plan
@@ -43,11 +45,9 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
-from hsdag.sources import build_problem, find_family, with_devices, workload_problem
-from hsdag.training.train import UNSEEN
 
 Figure = float | list[float] | str | None
 """A figure of a paper; one with its standard deviation; a word that stands in its place; or nothing."""

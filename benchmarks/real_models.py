@@ -39,8 +39,8 @@ from machine import options
 from moved_inputs import moved_inputs, moved_weights
 from real_model_sources import FOLDER, Source, all_sources, in_process
 
+from hsdag.base.errors import HsdagError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray

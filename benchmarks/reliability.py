@@ -41,11 +41,11 @@ from openvino import opset13
 from safetensors.numpy import load_file
 
 import hsdag
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
+from hsdag.commands.sources import build_problem
+from hsdag.methods.policy_file import StateFile
 from hsdag.models import save_model_files
 from hsdag.runtime.problem.problem_file import read_problem, write_problem
-from hsdag.scoring.policy_file import StateFile
-from hsdag.sources import build_problem
 from tests.hsdag.runtime.executor.placing import drawn
 
 DEVICES = "--devices FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"

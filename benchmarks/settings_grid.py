@@ -38,10 +38,10 @@ from overlap import network
 from torch import nn
 
 import hsdag
+from hsdag.commands.place.session import Session
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.models.networks import ModelInput, ModelSpec
 from hsdag.models.torch_networks import random_network, to_openvino
-from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import PRECISION, DeviceSet, resolve_devices
 from hsdag.runtime.machine.settings import CACHE, GROUP, HINT, PINNING, STREAMS, THREADS, Setting, raises
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare

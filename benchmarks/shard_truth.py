@@ -31,16 +31,17 @@ from paper_tables import CPU, GPU, PLATFORM, WORK_CONSERVING, published
 from real_model_sources import FOLDER, all_sources, in_process
 from scipy.stats import spearmanr
 
+from hsdag.commands.place.session import Session
+from hsdag.commands.place.shards import ShardProposals, shard_costs, sharded_candidate
+from hsdag.commands.sources import with_devices
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.ir.shards.rules import RULES
-from hsdag.methods.shard_search import NEAR_PRICES, PRICES, propose
-from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.choice import SCHEMES, ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.proposals import NEAR_PRICES, PRICES, propose
 from hsdag.models import LANGUAGE_MODELS, MODELS, build_model, save_model_files
-from hsdag.placing.session import Session
-from hsdag.placing.shards import ShardProposals, shard_costs, sharded_candidate
 from hsdag.runtime.costs.shard_costs import fitted_factors
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.caches import ProfileCache
@@ -49,7 +50,6 @@ from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.search.options import PlaceOptions
-from hsdag.sources import with_devices
 from tests.hsdag.ir.shards.random_shards import (
     LARGEST_DIFFERENCE,
     difference,

@@ -21,10 +21,11 @@ import numpy as np
 import torch
 from machine import options
 
+from hsdag.commands.sources import build_problem
+from hsdag.methods.anneal.sa import SaPlacer
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, pair_cut
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.lists.schedulers import HeftPlacer
-from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
@@ -34,9 +35,8 @@ from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.program import Program, build_program
-from hsdag.scoring.recording import Budget, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.sources import build_problem
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.runtime.simulator.reference_simulator import Reference
 
 ROUNDS = 5

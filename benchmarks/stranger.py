@@ -30,8 +30,8 @@ from typing import Any
 
 from machine import options
 
+from hsdag.commands.place.search import LOST
 from hsdag.models import save_model_files
-from hsdag.placing.searching import LOST
 
 BUSY_S, IDLE_S = 3.0, 6.0
 """Seconds for which the process is busy, and then is not, in turn."""

@@ -44,16 +44,16 @@ from openvino import opset13
 from scipy.stats import pearsonr, spearmanr
 
 import hsdag
+from hsdag.base.processes import CandidateFailed
+from hsdag.commands.explain.explain import explain_run
+from hsdag.commands.place.comparison import family_ratios
+from hsdag.commands.place.run_folder import RunFolder
+from hsdag.commands.place.session import Session, placed_candidate
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.colocation import widened
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import Placement
-from hsdag.ir.processes import CandidateFailed
 from hsdag.models import MODELS, ModelSpec, build_model, save_model_files
-from hsdag.placing.final import family_ratios
-from hsdag.placing.run_folder import RunFolder
-from hsdag.placing.session import Session, placed_candidate
-from hsdag.reporting.explaining import explain_run
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import resolve_devices

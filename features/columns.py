@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hsdag.base.kernels import kernel, run
 from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.kernels import kernel, run
 
 WAVELENGTH_BASE = 10_000.0  # HSDAG Eq. 5
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hsdag.base.errors import OptionError
 from hsdag.features.columns import degrees, fractal_dimension, one_hot, op_type_mean, output_shape, positional_encoding
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 

@@ -17,38 +17,38 @@ if not all((link / "__init__.py").exists() for link in _LINKS):  # a checkout th
 
 if TYPE_CHECKING:
     from hsdag.api import compare, compile_model, compile_work_conserving, export, place, simulate, solve
-    from hsdag.benchmarking import BenchResult, bench
-    from hsdag.comparing import Comparison
-    from hsdag.diagnosis.examination import examine as doctor
-    from hsdag.diagnosis.inspect import devices, inspect
+    from hsdag.base.errors import HsdagError
+    from hsdag.commands.bench import BenchResult, bench
+    from hsdag.commands.compare import Comparison
+    from hsdag.commands.doctor.examination import examine as doctor
+    from hsdag.commands.explain.explain import explain
+    from hsdag.commands.explain.explanation import Explanation
+    from hsdag.commands.inspect import devices, inspect
+    from hsdag.commands.place.result import PlaceResult
+    from hsdag.commands.profile import profile
+    from hsdag.commands.report.report import ReportResult, report
     from hsdag.exports.base import ExportResult
-    from hsdag.ir.errors import HsdagError
     from hsdag.ir.graph.computation_graph import from_networkx
     from hsdag.ir.placement.placement import Placement
-    from hsdag.placing.result import PlaceResult
-    from hsdag.profiling import profile
-    from hsdag.reporting.explaining import explain
-    from hsdag.reporting.explanation import Explanation
-    from hsdag.reporting.report import ReportResult, report
     from hsdag.search.simulate import SimulateResult
     from hsdag.search.solution import SolveResult
 
 _HOMES = {
     "api": ("compare", "compile_model", "compile_work_conserving", "export", "place", "simulate", "solve"),
-    "benchmarking": ("BenchResult", "bench"),
-    "diagnosis.examination": ("examine as doctor",),
-    "diagnosis.inspect": ("devices", "inspect"),
-    "placing.result": ("PlaceResult",),
-    "profiling": ("profile",),
-    "reporting.explaining": ("explain",),
-    "comparing": ("Comparison",),
+    "commands.bench": ("BenchResult", "bench"),
+    "commands.doctor.examination": ("examine as doctor",),
+    "commands.inspect": ("devices", "inspect"),
+    "commands.place.result": ("PlaceResult",),
+    "commands.profile": ("profile",),
+    "commands.explain.explain": ("explain",),
+    "commands.compare": ("Comparison",),
     "exports.base": ("ExportResult",),
-    "reporting.report": ("ReportResult", "report"),
+    "commands.report.report": ("ReportResult", "report"),
     "search.simulate": ("SimulateResult",),
-    "ir.errors": ("HsdagError",),
+    "base.errors": ("HsdagError",),
     "ir.graph.computation_graph": ("from_networkx",),
     "ir.placement.placement": ("Placement",),
-    "reporting.explanation": ("Explanation",),
+    "commands.explain.explanation": ("Explanation",),
     "search.solution": ("SolveResult",),
 }
 

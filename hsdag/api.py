@@ -8,16 +8,16 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsdag.ir.errors import checked
+from hsdag.base.errors import checked
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
     from openvino import Core
 
-    from hsdag.comparing import Comparison
+    from hsdag.commands.compare import Comparison
+    from hsdag.commands.place.result import PlaceResult
     from hsdag.exports.base import ExportResult
     from hsdag.ir.placement.placement import Placement
-    from hsdag.placing.result import PlaceResult
     from hsdag.runtime.executor.requests import WorkConservingModel
     from hsdag.runtime.objectives import Objective
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -103,11 +103,11 @@ def place(
     """
     given = dict(locals())
     begin_s = time.monotonic()  # loading libraries is part of the budget
+    from hsdag.commands.place.load_placement import load_placement
+    from hsdag.commands.place.place import run_place
     from hsdag.ir.graph.reader import CHAT_TOKENS, is_generating, load_model, network_in
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models import Workload
-    from hsdag.placing.load_placement import load_placement
-    from hsdag.placing.place import run_place
     from hsdag.search.options import PlaceOptions, command_words
 
     heard = _watched(watcher, progress, find_objective(objective))
@@ -261,7 +261,7 @@ def compile_model(
     """
     import openvino as ov
 
-    from hsdag.placing.load_placement import load_placement
+    from hsdag.commands.place.load_placement import load_placement
 
     placement = load_placement(placement)
     if placement.executor == "work-conserving" and not placement.copies:
@@ -347,8 +347,8 @@ def compare(
         >>> [(row.method, row.mean_s) for row in comparison.rows]
         [('heft', 2.0), ('sa', 2.0)]
     """
-    from hsdag.comparing import Comparison, problem_called
-    from hsdag.comparing import compare as run_compare
+    from hsdag.commands.compare import Comparison, problem_called
+    from hsdag.commands.compare import compare as run_compare
     from hsdag.search.options import SolveOptions
     from hsdag.search.simulate import parse_semantics
 
@@ -405,9 +405,9 @@ def export(
         ...     print(result.format, result.files[0].name)
         json devices.json
     """
+    from hsdag.commands.place.load_placement import load_placement
     from hsdag.exports.base import ExportResult, export_placement, written_files
     from hsdag.ir.graph.reader import network_in
-    from hsdag.placing.load_placement import load_placement
 
     written_files(format, Path(output))  # raises an error for a wrong output before the model is read
     loaded = load_placement(placement)

@@ -13,13 +13,13 @@ import openvino as ov
 
 from hsdag.api import compile_model
 from hsdag.api import place as place_model
-from hsdag.ir.errors import ModelError
+from hsdag.base.errors import ModelError
 from hsdag.ir.placement.placement import Placement
 
 if TYPE_CHECKING:
     from optimum.intel import OVModelForCausalLM
 
-    from hsdag.placing.result import PlaceResult
+    from hsdag.commands.place.result import PlaceResult
 
 TOKENS = "128,1+128@4,1+1024@4"
 """Inferences to place for by default: a prompt of 128 tokens, and one token after 128 and after 1,024 tokens."""

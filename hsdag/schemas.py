@@ -12,28 +12,28 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 RESULTS: dict[str, tuple[str, ...]] = {
-    "bench": ("benchmarking.BenchResult",),
-    "bisect": ("diagnosis.bisect.Bisection",),
-    "compare": ("comparing.Comparison",),
-    "devices": ("diagnosis.inspect.DevicesResult",),
-    "doctor": ("diagnosis.examination.Examination", "diagnosis.cuda_check.CudaReport"),
-    "explain": ("reporting.explanation.Explanation",),
+    "bench": ("commands.bench.BenchResult",),
+    "bisect": ("commands.bisect.Bisection",),
+    "compare": ("commands.compare.Comparison",),
+    "devices": ("commands.inspect.DevicesResult",),
+    "doctor": ("commands.doctor.examination.Examination", "commands.doctor.cuda_check.CudaReport"),
+    "explain": ("commands.explain.explanation.Explanation",),
     "export": ("exports.base.ExportResult",),
-    "inspect": ("diagnosis.inspect.InspectResult",),
-    "models build": ("diagnosis.inspect.BuiltModel", "diagnosis.inspect.BuiltWorkload"),
-    "models list": ("diagnosis.inspect.ModelsResult",),
-    "place": ("placing.result.PlaceResult",),
-    "profile": ("profiling.ProfileResult", "profiling.AssumedCosts"),
-    "report": ("reporting.report.ReportResult",),
-    "shard": ("placing.manual_sharding.ShardResult",),
+    "inspect": ("commands.inspect.InspectResult",),
+    "models build": ("commands.inspect.BuiltModel", "commands.inspect.BuiltWorkload"),
+    "models list": ("commands.inspect.ModelsResult",),
+    "place": ("commands.place.result.PlaceResult",),
+    "profile": ("commands.profile.ProfileResult", "commands.profile.AssumedCosts"),
+    "report": ("commands.report.report.ReportResult",),
+    "shard": ("commands.shard.ShardResult",),
     "simulate": ("search.simulate.SimulateResult",),
     "solve": ("search.solution.SolveResult",),
-    "train": ("training.train.TrainResult",),
+    "train": ("commands.train.train.TrainResult",),
 }
 """Result classes of each command, whose JSON forms are its answer; paths are relative to ``hsdag``."""
 
@@ -41,12 +41,12 @@ FILES = {
     "placement": "ir.placement.placement.Placement",
     "problem": "runtime.problem.problem_file.ProblemDocument",
     "platform": "runtime.platforms.platform.PlatformDocument",
-    "run": "placing.run_folder.RunRecord",
-    "event": "placing.run_folder.EventRecord",
-    "candidate": "placing.result.PlanRecord",
+    "run": "commands.place.run_folder.RunRecord",
+    "event": "commands.place.run_folder.EventRecord",
+    "candidate": "commands.place.result.PlanRecord",
     "graph": "ir.graph.graph_file.GraphRecord",
     "profile": "runtime.measuring.profile.ModelProfile",
-    "result": "placing.result.PlaceResult",
+    "result": "commands.place.result.PlaceResult",
 }
 """Class that reads each kind of file; the last six kinds are the files of a run folder."""
 
@@ -84,7 +84,7 @@ def file_schema(kind: str) -> dict[str, Any]:
 
 def write_schemas(folder: Path) -> None:
     """Write ``KIND.json`` for every kind of file into ``folder``. Raises OutputError."""
-    from hsdag.ir.files import write_atomically
+    from hsdag.base.files import write_atomically
 
     folder.mkdir(parents=True, exist_ok=True)
     for kind in FILES:

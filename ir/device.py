@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from hsdag.ir.errors import DeviceError, last_line
+from hsdag.base.errors import DeviceError, last_line
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,9 +10,9 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from hsdag.base.errors import ExecutionError, OptionError, last_line
+from hsdag.base.processes import Closing
 from hsdag.ir.elements import array_of, fill
-from hsdag.ir.errors import ExecutionError, OptionError, last_line
-from hsdag.ir.processes import Closing
 
 
 class CompiledModel(Closing):

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError, chosen
+from hsdag.base.errors import OptionError, chosen
 from hsdag.models.workload import Workload, WorkloadBuilder
 
 LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}

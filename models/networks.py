@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 
 if TYPE_CHECKING:
     import openvino as ov

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hsdag.ir.errors import ModelError, OptionError, check_seed
-from hsdag.ir.files import check_writable
+from hsdag.base.errors import ModelError, OptionError, check_seed
+from hsdag.base.files import check_writable
 from hsdag.ir.graph.reader import write_ir
 from hsdag.models.diviml import RandomWiring, random_wired
 from hsdag.models.networks import LANGUAGE_MODELS, MODELS

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.models.expression import Expression, Shape, format_ranges
 from hsdag.models.workload import Workload, WorkloadBuilder

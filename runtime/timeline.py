@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
-from hsdag.ir.files import write_atomically
+from hsdag.base.files import write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 
 

@@ -20,11 +20,11 @@ from hypothesis import settings
 from jsonschema import Draft202012Validator
 from typer._click.globals import get_current_context
 
+from hsdag.base import processes
+from hsdag.base.kernels import INTERPRETED_VARIABLE
 from hsdag.cli import output
-from hsdag.ir import processes
-from hsdag.ir.kernels import INTERPRETED_VARIABLE
+from hsdag.commands.place import tuning
 from hsdag.models import save_model_files
-from hsdag.placing import tuning
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.profiler import Effort
 from hsdag.schemas import RESULTS, schema_of

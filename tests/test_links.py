@@ -83,10 +83,10 @@ def test_windows_gets_junctions_with_absolute_paths(checkout: Path, monkeypatch:
 IMPORTS = """
 import subprocess
 import hsdag.features, hsdag.models, hsdag.runtime.objectives
-from hsdag.ir import processes
+from hsdag.base import processes
 
 print(processes.__file__, flush=True)
-subprocess.run(processes.python_command("from hsdag.ir import errors; print(errors.__file__)"), check=True)
+subprocess.run(processes.python_command("from hsdag.ir import elements; print(elements.__file__)"), check=True)
 """
 
 
@@ -101,4 +101,7 @@ def test_a_checkout_that_was_never_installed_is_imported_from_its_folders(tmp_pa
         [sys.executable, "-P", "-c", IMPORTS], cwd=tmp_path.parent, env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.split() == [str(tmp_path / "ir" / "processes.py"), str(tmp_path / "ir" / "errors.py")]
+    assert done.stdout.split() == [
+        str(tmp_path / "hsdag" / "base" / "processes.py"),
+        str(tmp_path / "ir" / "elements.py"),
+    ]

@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from hsdag.ir.host import die_with_parent, start_process
-from hsdag.ir.processes import process_command
+from hsdag.base.host import die_with_parent, start_process
+from hsdag.base.processes import process_command
 
 MODULES = ("hsdag.runtime.measuring.worker", "hsdag.ir.graph.model_guard")
 COMMANDS = {process_command(module): module for module in MODULES}

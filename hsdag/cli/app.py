@@ -20,8 +20,8 @@ from typer.core import TyperGroup
 
 import hsdag
 import hsdag.cli
+from hsdag.base.errors import SAYS_FLAGS, HsdagError
 from hsdag.cli.options import Command
-from hsdag.ir.errors import SAYS_FLAGS, HsdagError
 from hsdag.ir.graph.model_guard import GUARD
 
 BY_USE = ("place", "bench", "explain", "report", "export", "doctor", "devices", "inspect", "profile", "models")

@@ -20,7 +20,7 @@ from hsdag.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from hsdag.benchmarking import BenchResult
+    from hsdag.commands.bench import BenchResult
 
 
 def bench(
@@ -68,9 +68,9 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure latency and throughput of candidates in common rounds. Most options are named as in benchmark_app."""
-    from hsdag.benchmarking import Tuning
-    from hsdag.benchmarking import bench as run_bench
-    from hsdag.ir.errors import OptionError
+    from hsdag.base.errors import OptionError
+    from hsdag.commands.bench import Tuning
+    from hsdag.commands.bench import bench as run_bench
 
     if (model is None) == (model_option is None):
         raise OptionError("name the model once: hsdag bench MODEL, or hsdag bench -m MODEL")
@@ -99,7 +99,7 @@ def bench(
 
 def _show(result: BenchResult) -> None:
     """Print the tables of a measurement."""
-    from hsdag.placing.result import scenario_table
+    from hsdag.commands.place.result import scenario_table
 
     columns, cells = result.table()
     for cell, row in zip(cells, result.rows, strict=True):

@@ -11,9 +11,9 @@ from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, Partition
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.diagnosis.bisect import Bisection
-    from hsdag.diagnosis.examination import Examination
-    from hsdag.diagnosis.model import ModelReport
+    from hsdag.commands.bisect import Bisection
+    from hsdag.commands.doctor.examination import Examination
+    from hsdag.commands.doctor.model import ModelReport
 
 COMMANDS = ("doctor", "bisect")
 
@@ -37,10 +37,10 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Examine the devices and what HETERO does with a model. Checks that devices compute correctly and can overlap."""
-    from hsdag.ir.errors import OptionError
+    from hsdag.base.errors import OptionError
 
     if cuda:
-        from hsdag.diagnosis.cuda_check import check_cuda
+        from hsdag.commands.doctor.cuda_check import check_cuda
 
         others = [model, partition_cpu, shape, data_shapes, tokens, budget]
         names = [str(model), "--partition-cpu", "--shape", "--data-shape", "--tokens", "--budget"]
@@ -56,7 +56,7 @@ def doctor(
         typer.echo(", ".join(f"{name} {what}" for name, what in report.machine.items()))
         typer.echo(report.sentence)
         return
-    from hsdag.diagnosis.examination import examine
+    from hsdag.commands.doctor.examination import examine
     from hsdag.ir.graph.reader import check_model_path
 
     if model is not None:
@@ -145,7 +145,7 @@ def bisect(
     as_json: Json = False,
 ) -> None:
     """Find the first op of a model at which two devices disagree. Cuts the model after one op at a time."""
-    from hsdag.diagnosis.bisect import bisect as run_bisect
+    from hsdag.commands.bisect import bisect as run_bisect
     from hsdag.ir.device import parse_devices
     from hsdag.ir.graph.reader import input_shapes
     from hsdag.runtime.machine.devices import canonical

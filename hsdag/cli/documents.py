@@ -57,7 +57,7 @@ def explain(
 
     Figures are simulated with the costs at the end of the search, unless they are called measured.
     """
-    from hsdag.reporting.explaining import explain as run_explain
+    from hsdag.commands.explain.explain import explain as run_explain
 
     explanation = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
     if as_json:
@@ -77,7 +77,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write what a search found, and why, as one HTML file. The page needs no network."""
-    from hsdag.reporting.report import report as run_report
+    from hsdag.commands.report.report import report as run_report
 
     result = run_report(run, output)
     if as_json:

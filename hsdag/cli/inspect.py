@@ -10,7 +10,7 @@ from hsdag.cli.options import DataShape, Devices, Json, Model, Shape, Tokens
 from hsdag.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.diagnosis.inspect import ShardBound
+    from hsdag.commands.inspect import ShardBound
 
 COMMANDS = ("inspect", "devices")
 
@@ -27,8 +27,8 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Print a model's inputs, outputs, ops and sizes. Also ops that devices do not run, and gains of sharding."""
-    from hsdag.diagnosis.inspect import ASK_DEVICES_UP_TO
-    from hsdag.diagnosis.inspect import inspect as run_inspect
+    from hsdag.commands.inspect import ASK_DEVICES_UP_TO
+    from hsdag.commands.inspect import inspect as run_inspect
 
     result = run_inspect(model, shape=shape, data_shape=data_shapes or (), tokens=tokens, devices=devices)
     is_known = bool(result.data_shapes) or not result.dynamic_inputs
@@ -83,7 +83,7 @@ def _print_shards(bound: ShardBound) -> None:
 
 def devices(as_json: Json = False) -> None:
     """List the devices of this machine, and into how many the CPU can be divided."""
-    from hsdag.diagnosis.inspect import devices as present_devices
+    from hsdag.commands.inspect import devices as present_devices
 
     result = present_devices()
     if as_json:

@@ -16,7 +16,7 @@ models = typer.Typer(help="List and build models and workloads of the offline zo
 @models.command("list")
 def list_(as_json: Json = False) -> None:
     """List the models and workloads that can be built."""
-    from hsdag.diagnosis.inspect import zoo
+    from hsdag.commands.inspect import zoo
 
     contents = zoo()
     if as_json:
@@ -43,8 +43,8 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
-    from hsdag.diagnosis.inspect import BuiltModel
-    from hsdag.ir.errors import OptionError
+    from hsdag.base.errors import OptionError
+    from hsdag.commands.inspect import BuiltModel
     from hsdag.models import check_model_name, save_model_files
     from hsdag.models.registry import names_workload
 
@@ -67,10 +67,10 @@ def build(
 
 def _build_workload(name: str, output: Path, platform: str | None, as_json: bool) -> None:
     """Write a workload's problem file and print what it holds."""
-    from hsdag.diagnosis.inspect import BuiltWorkload
-    from hsdag.ir.errors import OptionError
+    from hsdag.base.errors import OptionError
+    from hsdag.commands.inspect import BuiltWorkload
+    from hsdag.commands.sources import build_problem
     from hsdag.runtime.problem.problem_file import write_problem
-    from hsdag.sources import build_problem
 
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")

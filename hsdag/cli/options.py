@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from hsdag.ir.errors import HyperParameterError, OptionError
+from hsdag.base.errors import HyperParameterError, OptionError
 
 Model: TypeAlias = Annotated[
     Path, Argument(help="A model file: OpenVINO IR, ONNX, or any other format that OpenVINO reads.")
@@ -270,7 +270,7 @@ class Command(TyperCommand):
 
 def _with_files(words: list[str]) -> list[str]:
     """Replace each ``@FILE`` by its words. Raises OptionError for a file that cannot be parsed."""
-    from hsdag.ir.files import read_text  # imported here because it loads pydantic
+    from hsdag.base.files import read_text  # imported here because it loads pydantic
 
     expanded: list[str] = []
     for word in words:

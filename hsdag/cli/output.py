@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hsdag.ir.errors import OutputError
+from hsdag.base.errors import OutputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ def show_semantics(name: str, semantics: Semantics) -> None:
 
 def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
     """Raise an HsdagError for an output that cannot be written, that is also an input, or that is named twice."""
-    from hsdag.ir.files import check_writable  # imported here because it loads pydantic
+    from hsdag.base.files import check_writable  # imported here because it loads pydantic
 
     named = [path for path in outputs if path is not None]
     for path in named:

@@ -12,7 +12,7 @@ from hsdag.cli import options
 from hsdag.cli.output import check_not_read, model_files, print_json, print_table, workload_path
 
 if TYPE_CHECKING:
-    from hsdag.placing.result import PlaceResult
+    from hsdag.commands.place.result import PlaceResult
 
 
 @options.takes(api.place)
@@ -29,8 +29,8 @@ def place(
     **given: Any,
 ) -> None:
     """Find out by measurement which device should run which op. Writes the placement to a file."""
+    from hsdag.base.errors import OutputError
     from hsdag.cli.progress import SearchProgress
-    from hsdag.ir.errors import OutputError
     from hsdag.ir.graph.reader import check_model_path
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
@@ -49,7 +49,7 @@ def place(
     with SearchProgress(budget_s, objective.text) as progress:
         outcome = api.place(model, **given, run_folder=folder, output=written, watcher=progress.watcher)
     if as_json:
-        from hsdag.placing.result import IN_FILE
+        from hsdag.commands.place.result import IN_FILE
 
         print_json(outcome.model_dump(mode="json", exclude=IN_FILE))
     else:
@@ -62,8 +62,8 @@ def place(
 
 def _show_all(outcome: PlaceResult) -> None:
     """Print the tables and sentences of ``--verbose``."""
+    from hsdag.commands.place.result import settings_table
     from hsdag.drawing import in_bytes
-    from hsdag.placing.result import settings_table
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.driver import members_table
 

@@ -12,7 +12,7 @@ from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, Partition
 from hsdag.cli.output import check_files, megabytes, milliseconds, model_files, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.profiling import ProfileResult
+    from hsdag.commands.profile import ProfileResult
 
 
 def profile(
@@ -33,11 +33,11 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Measure the time of every op on every device, of launches and of transfers."""
-    from hsdag.ir.errors import OptionError
+    from hsdag.base.errors import OptionError
+    from hsdag.commands.profile import AssumedCosts, ProfileResult, assumed_costs
+    from hsdag.commands.profile import profile as measured_profile
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios
-    from hsdag.profiling import AssumedCosts, ProfileResult, assumed_costs
-    from hsdag.profiling import profile as measured_profile
     from hsdag.runtime.platforms.platform import load_platform
     from hsdag.runtime.problem.problem_file import write_problem
 

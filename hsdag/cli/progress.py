@@ -15,8 +15,8 @@ from hsdag.cli.output import console, milliseconds, say
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hsdag.scoring.recording import Event, RecordingEvaluator
     from hsdag.search.driver import Watcher
+    from hsdag.search.evaluators.recording import Event, RecordingEvaluator
 
 LOG_EVERY_S = 5.0
 """Seconds between two lines of progress where stderr is not a terminal."""

@@ -40,10 +40,10 @@ def shard(
     as_json: Json = False,
 ) -> None:
     """Divide a model over devices as far as its ops allow. The gain is not measured."""
-    from hsdag.ir.errors import OptionError
+    from hsdag.base.errors import OptionError
+    from hsdag.commands.shard import ShardResult, divide, sharded_problem
     from hsdag.ir.graph.reader import input_shapes, write_ir
     from hsdag.ir.placement.divided import divided
-    from hsdag.placing.manual_sharding import ShardResult, divide, sharded_problem
     from hsdag.runtime.problem.problem_file import write_problem
 
     if output.suffix not in (".json", ".xml"):

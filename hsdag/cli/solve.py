@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hsdag import api
+from hsdag.base.errors import OutputError
 from hsdag.cli import options
 from hsdag.cli.output import check_files, milliseconds, print_json, print_table, say, show_semantics, write_timeline
-from hsdag.ir.errors import OutputError
 
 if TYPE_CHECKING:
     from hsdag.runtime.simulator.simulation import Simulation

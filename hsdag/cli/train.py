@@ -26,11 +26,11 @@ def train(
     as_json: options.Json = False,
 ) -> None:
     """Train a policy for searches to begin with, on many problems. All figures are simulated."""
+    from hsdag.base.errors import OptionError
     from hsdag.cli.progress import SearchProgress
-    from hsdag.ir.errors import OptionError
+    from hsdag.commands.train.train import TrainOptions, run_train
     from hsdag.methods.registry import parse_changes
-    from hsdag.scoring.base import SearchStopped
-    from hsdag.training.train import TrainOptions, run_train
+    from hsdag.search.evaluators.base import SearchStopped
 
     if output.suffix != ".safetensors":
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")

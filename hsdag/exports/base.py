@@ -9,9 +9,9 @@ from pathlib import Path
 
 import openvino as ov
 
+from hsdag.base.errors import OptionError, choices_for
+from hsdag.base.files import check_writable, write_atomically
 from hsdag.exports import export_formats, module_of
-from hsdag.ir.errors import OptionError, choices_for
-from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement, Record

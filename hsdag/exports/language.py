@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
-from hsdag.ir.errors import OutputError
+from hsdag.base.errors import OutputError
 from hsdag.ir.graph.reader import NETWORKS
 
 CONFIGURATION = "config.json"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import openvino as ov
 
-from hsdag.ir.errors import ExecutionError, OutputError
-from hsdag.ir.files import cache_folder, new_folder
+from hsdag.base.errors import ExecutionError, OutputError
+from hsdag.base.files import cache_folder, new_folder
 
 SOURCES = Path(__file__).with_name("extension")
 

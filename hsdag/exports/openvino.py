@@ -15,14 +15,14 @@ from typing import Any
 import openvino as ov
 from openvino import opset13
 
+from hsdag.base.errors import OptionError
+from hsdag.base.files import new_folder
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
 from hsdag.exports.language import NO_EXTENSIONS, WHISPER, copy_folder, for_genai, is_in_folder, pipeline_of
 from hsdag.exports.library import write_library
 from hsdag.exports.parts import Source, placed_parts
 from hsdag.exports.usage import Usage, write_usage
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.ir.errors import OptionError
-from hsdag.ir.files import new_folder
 from hsdag.ir.graph.reader import EXPORT_OTHERWISE, input_name, save_ir
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import Placement

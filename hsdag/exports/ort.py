@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hsdag.base.errors import ModelError, OptionError, install_extra
+from hsdag.base.files import new_files
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
-from hsdag.ir.errors import ModelError, OptionError, install_extra
-from hsdag.ir.files import new_files
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import Placement
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
-from hsdag.scoring.base import Checkpoint, Evaluator, SearchMeasurement
+from hsdag.search.evaluators.base import Checkpoint, Evaluator, SearchMeasurement
 
 O = TypeVar("O")  # noqa: E741 - options
 

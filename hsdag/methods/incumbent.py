@@ -18,7 +18,7 @@ from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.scoring.base import Checkpoint, Evaluator, Score, SearchStopped
+from hsdag.search.evaluators.base import Checkpoint, Evaluator, Score, SearchStopped
 from hsdag.workers.pool import Pool
 
 LEAST_GAIN = 1e-9

@@ -7,7 +7,7 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
-from hsdag.scoring.memory import MemoryCheck
+from hsdag.search.evaluators.memory import MemoryCheck
 
 MOST_ROUNDS = 100
 """Give up after this many simulations; each round takes at least a quarter of the excess off a device, or one op."""

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from hsdag.ir.errors import HyperParameterError, OptionError, choices_for
+from hsdag.base.errors import HyperParameterError, OptionError, choices_for
 from hsdag.methods import method_modules, method_names
 from hsdag.methods.base import O, Placer, Preset
 

@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.core import event as numba_event
 
-from hsdag.ir.errors import in_callers_words
-from hsdag.ir.kernels import compiled_in_time, compiling, is_interpreted
+from hsdag.base.errors import in_callers_words
+from hsdag.base.kernels import compiled_in_time, compiling, is_interpreted
 from hsdag.ir.placement.placement import Record
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Limits, Result
-from hsdag.methods.portfolio.turns import search_with_restarts
+from hsdag.methods.turns import search_with_restarts
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.scoring.base import Checkpoint, Evaluator, SearchStopped
-from hsdag.scoring.memory import MemoryCheck
-from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
+from hsdag.search.evaluators.base import Checkpoint, Evaluator, SearchStopped
+from hsdag.search.evaluators.memory import MemoryCheck
+from hsdag.search.evaluators.recording import Budget, Event, RecordingEvaluator
 from hsdag.workers.pool import Pool
 
 TELL_EVERY_S = 0.1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError, check_seed, chosen
+from hsdag.base.errors import OptionError, check_seed, chosen
 from hsdag.ir.placement.placement import REFERENCES, ExecutorChoice, ExecutorName, Placement, ReferenceName
 from hsdag.methods import REWARDS
 from hsdag.methods.base import Placer, Preset
@@ -23,7 +23,7 @@ from hsdag.runtime.objectives import LATENCY, Objective, Quantity, find_objectiv
 from hsdag.runtime.problem.pins import Pin, parse_pins
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.semantics import Execution, Semantics
-from hsdag.scoring.recording import Budget
+from hsdag.search.evaluators.recording import Budget
 from hsdag.workers.pool import check_workers
 
 if TYPE_CHECKING:  # not at run time: they load OpenVINO

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.ir.errors import FileFormatError, PlacementError, check_seed, chosen
-from hsdag.ir.files import parse_json, read_text
+from hsdag.base.errors import FileFormatError, PlacementError, check_seed, chosen
+from hsdag.base.files import parse_json, read_text
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import FORMAT_NAME, Placement
 from hsdag.runtime.objectives import LATENCY, Objective
@@ -20,7 +20,7 @@ from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.simulation import Simulation, simulate
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.runtime.timeline import Timeline
-from hsdag.scoring.memory import one_inference, over_memory
+from hsdag.search.evaluators.memory import one_inference, over_memory
 from hsdag.search.solution import InMemory, Simulated
 from hsdag.search.solve import scaled
 

@@ -10,8 +10,8 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from hsdag import __version__
+from hsdag.base.errors import SearchError
 from hsdag.drawing import Displayable
-from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import fingerprint
 from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement, Record
 from hsdag.methods.incumbent import Status

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError, PlacementError, SearchError
+from hsdag.base.errors import OptionError, PlacementError, SearchError
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Status
 from hsdag.runtime.objectives import Objective
@@ -24,10 +24,10 @@ from hsdag.runtime.problem.semantics import Order, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.simulator.values import simulated_values
-from hsdag.scoring.memory import one_inference
-from hsdag.scoring.recording import Event
-from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import FEW_PLANS, Driver, Member, Watcher, compile_search
+from hsdag.search.evaluators.memory import one_inference
+from hsdag.search.evaluators.recording import Event
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import Simulated, SolveResult, relative_gap
 from hsdag.workers.pool import Pool, pool_of

@@ -17,7 +17,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hsdag import __version__
-from hsdag.ir.errors import DeviceError, ExecutionError
+from hsdag.base.errors import DeviceError, ExecutionError
 from hsdag.workers.pool import NOTHING, A, Exchange, Findings, Host, HostLost, Job, JobLost
 
 EXCHANGE_S, PATIENCE_S = 0.25, 5.0

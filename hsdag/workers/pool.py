@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from hsdag.ir.errors import ExecutionError, HsdagError, OptionError, install_extra
-from hsdag.ir.processes import CandidateFailed, Channel, Request, WorkerClient, main, python_command
+from hsdag.base.errors import ExecutionError, HsdagError, OptionError, install_extra
+from hsdag.base.processes import CandidateFailed, Channel, Request, WorkerClient, main, python_command
 from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
 from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.plan import Plan

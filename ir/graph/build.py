@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.errors import ModelError
+from hsdag.base.errors import ModelError
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, padded
 from hsdag.ir.graph.flops import Shape, op_flops
 from hsdag.ir.graph.reader import Shapes, load_model

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray, inverse_of, ranked_order
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.graph.state import (

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from hsdag.ir.errors import FileFormatError
-from hsdag.ir.files import parse_record, read_text, write_atomically
+from hsdag.base.errors import FileFormatError
+from hsdag.base.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import ComputationGraph, padded
 
 _Count = Annotated[int, Field(ge=0, lt=2**62)]

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from hsdag.ir.errors import HsdagError, ModelError
-from hsdag.ir.host import connection_to_parent, deadline, limit_memory
-from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect, process_command, serve
+from hsdag.base.errors import HsdagError, ModelError
+from hsdag.base.host import connection_to_parent, deadline, limit_memory
+from hsdag.base.processes import CandidateFailed, Request, WorkerClient, WorkerDefect, process_command, serve
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 

@@ -16,8 +16,8 @@ from typing import Any
 import openvino as ov
 from openvino.frontend import FrontEndManager
 
-from hsdag.ir.errors import ModelError, OptionError, last_line
-from hsdag.ir.files import MODEL_SUFFIXES, new_files
+from hsdag.base.errors import ModelError, OptionError, last_line
+from hsdag.base.files import MODEL_SUFFIXES, new_files
 from hsdag.ir.graph.model_guard import GUARD
 
 Shapes = Mapping[str, tuple[int, ...]]

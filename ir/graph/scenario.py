@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.errors import ModelError, OptionError
+from hsdag.base.errors import ModelError, OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.ir.graph.reader import EMBEDDED_INPUT, TOKEN_INPUTS, Shapes, input_name, parse_shapes
 

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
-from hsdag.ir.errors import ModelError, last_line
+from hsdag.base.errors import ModelError, last_line
 from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, corresponding_nodes, read_graph, sizes_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.ir.graph.flops import op_flops

@@ -12,8 +12,8 @@ from typing import Any
 
 import openvino as ov
 
+from hsdag.base.errors import DeviceError, ExecutionError, last_line
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, ExecutionError, last_line
 from hsdag.ir.placement.batches import Batches, is_by_rows
 from hsdag.ir.ports import CompiledModel, Outputs, Request
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import openvino as ov
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import FORMAT_VERSION, SPREAD_VERSION, ModelRecord, Placement, ShardRecord

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hsdag.base.kernels import ZERO, bare, inner
 from hsdag.ir.graph.computation_graph import BoolArray, IntArray
-from hsdag.ir.kernels import ZERO, bare, inner
 
 NO_CYCLE, UNKNOWN = -1, -2
 INPUTS, PASSED, COMPUTED = 0, 1, 2

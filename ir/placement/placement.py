@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hsdag.base.errors import DeviceError, OptionError, PlacementError, in_callers_words
+from hsdag.base.files import parse_record, read_text, write_atomically
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.ir.errors import DeviceError, OptionError, PlacementError, in_callers_words
-from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.graph.computation_graph import ComputationGraph
 
@@ -344,7 +344,7 @@ class Placement(Record):
         OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply`` does, ModelError
         where the model does not take that shape, and DeviceError when a device is absent or fails to load.
         """
-        from hsdag.ir.errors import last_line
+        from hsdag.base.errors import last_line
         from hsdag.ir.graph.gates import with_gates_apart
         from hsdag.ir.placement.prepared import prepare
 

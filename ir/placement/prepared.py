@@ -21,8 +21,8 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
+from hsdag.base.errors import PlacementError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import corresponding_nodes, graph_of
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.base.kernels import bare, run
 from hsdag.ir.graph.colocation import kept_compressed, known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, read_by_repeated, repeated_ops
-from hsdag.ir.kernels import bare, run
 from hsdag.ir.placement.hetero_rules import Net, Workspace, split
 
 

@@ -19,7 +19,7 @@ from openvino import opset13
 from openvino.op.util import Variable, VariableInfo
 from openvino.utils.node_factory import NodeFactory
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.base.kernels import bare, inner, run
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.kernels import bare, inner, run
 from hsdag.ir.placement.hetero_rules import Workspace, cut_returns, join, open_rings
 from hsdag.ir.placement.submodels import Nodes, SubmodelCollector, count_crossings
 from hsdag.runtime.costs.fitting import Trust, fit_by_kind

@@ -18,10 +18,10 @@ from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
+from hsdag.base.kernels import run
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.kernels import run
 from hsdag.runtime.costs.fitting import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.executor.cut import Instances
 from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, PartSchedule, list_schedule, plan_cut, tensors_of

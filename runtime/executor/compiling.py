@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+from hsdag.base.errors import DeviceError, OptionError, last_line
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, OptionError, last_line
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.gates import has_one_thread

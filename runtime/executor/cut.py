@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hsdag.base.kernels import bare, run
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import (
     BoolArray,
@@ -31,7 +32,6 @@ from hsdag.ir.graph.computation_graph import (
 )
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.graph.state import carried_by_repeated, read_by_repeated, repeated_ops, variable_of
-from hsdag.ir.kernels import bare, run
 
 JOIN_TYPES = frozenset(
     "Concat Reshape Squeeze Unsqueeze Transpose Split VariadicSplit StridedSlice Slice Pad Relu Add Convert".split()

@@ -25,9 +25,9 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
+from hsdag.base.processes import Closing
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
-from hsdag.ir.processes import Closing
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run, TaskGraph
 
 Error = TypeVar("Error", bound=BaseException)

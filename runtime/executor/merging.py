@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
+from hsdag.base.kernels import bare, inner, run
 from hsdag.ir.graph.computation_graph import (
     BoolArray,
     ComputationGraph,
@@ -22,7 +23,6 @@ from hsdag.ir.graph.computation_graph import (
     ranked_order,
 )
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.executor.cut import Cut, Instances, RunningOps, cut_of, initial_parts, instances_of, items_of
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4

@@ -24,8 +24,8 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
+from hsdag.base.errors import ExecutionError, ModelError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.folding import folded_clone

@@ -8,7 +8,7 @@ from typing import Any
 
 import openvino as ov
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.ir.graph.state import variable_of

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, topological_order
 from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import openvino as ov
 
+from hsdag.base.errors import DeviceError, ExecutionError, OptionError, last_line
+from hsdag.base.host import SYS, own_cpus
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, loads_plugins, parse_devices
-from hsdag.ir.errors import DeviceError, ExecutionError, OptionError, last_line
-from hsdag.ir.host import SYS, own_cpus
 
 CPU_LISTS = SYS / "devices"
 """Folder in which Linux lists the processors of each kind of core of a hybrid CPU."""

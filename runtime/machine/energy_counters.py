@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hsdag.ir.errors import DeviceError
-from hsdag.ir.host import SYS
+from hsdag.base.errors import DeviceError
+from hsdag.base.host import SYS
 
 ROOT = "HSDAG_SYSFS"
 """Environment variable that names another root than /sys."""

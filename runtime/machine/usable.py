@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 
-from hsdag.ir.host import PROC, SYS, own_cpus
+from hsdag.base.host import PROC, SYS, own_cpus
 
 CONTROL_GROUPS = SYS / "fs" / "cgroup"
 OWN_GROUPS = PROC / "self" / "cgroup"

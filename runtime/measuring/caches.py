@@ -13,9 +13,9 @@ from typing import Any
 
 import openvino as ov
 
+from hsdag.base.errors import OutputError
+from hsdag.base.files import cache_folder, write_atomically
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import OutputError
-from hsdag.ir.files import cache_folder, write_atomically
 from hsdag.runtime.machine.usable import usable_cpus
 
 SCHEMA = 5

@@ -16,9 +16,9 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13
 
+from hsdag.base.errors import ExecutionError, ModelError
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.elements import array_of, tensor_of
-from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.runtime.machine.devices import infer_checked, make_core
 from hsdag.runtime.measuring.inferences import Course, CourseRunner
 from hsdag.runtime.measuring.messages import Distance

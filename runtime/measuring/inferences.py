@@ -18,8 +18,8 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from hsdag.base.errors import HsdagError, last_line
 from hsdag.ir.elements import array_of, numpy_type, tensor_of
-from hsdag.ir.errors import HsdagError, last_line
 from hsdag.ir.graph.reader import Shapes, input_name
 from hsdag.ir.graph.scenario import Scenario, shares
 from hsdag.runtime.machine.devices import infer_checked

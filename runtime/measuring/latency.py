@@ -14,8 +14,8 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from hsdag.base.processes import CandidateFailed
 from hsdag.ir.placement.placement import LatencyRecord
-from hsdag.ir.processes import CandidateFailed
 
 Clock = Callable[[], float]
 """Function that returns passing seconds, like ``time.perf_counter``."""

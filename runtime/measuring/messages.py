@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from hsdag.base.processes import Request, WorkerClient, process_command
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import ExecutorName
-from hsdag.ir.processes import Request, WorkerClient, process_command
 from hsdag.ir.shards.regions import Region
 from hsdag.runtime.machine.usable import usable_memory_bytes
 

@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import ConfigDict, Field, GetPydanticSchema, model_validator
 from pydantic_core import core_schema
 
+from hsdag.base.files import parse_record, read_text, write_atomically
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, excess_of

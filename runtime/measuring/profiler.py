@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hsdag.base.errors import DeviceError
+from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.gates import has_one_thread
-from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.messages import Beside, Call, Candidate, Probe, ask
 from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, shape_of

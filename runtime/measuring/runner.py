@@ -10,11 +10,11 @@ from statistics import median
 
 import numpy as np
 
+from hsdag.base.errors import DeviceError
+from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.scenario import Scenario, shares
-from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.machine.energy_counters import EnergyCounters
 from hsdag.runtime.measuring.messages import Candidate, Distance, Opened, ask
 from hsdag.runtime.measuring.worker import Worker

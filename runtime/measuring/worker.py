@@ -22,16 +22,16 @@ import openvino as ov
 import psutil
 from numpy.typing import NDArray
 
+from hsdag.base.errors import DeviceError, ExecutionError, ModelError, PlacementError
+from hsdag.base.processes import Compiling, main
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.elements import array_of
-from hsdag.ir.errors import DeviceError, ExecutionError, ModelError, PlacementError
 from hsdag.ir.graph.build import draws, graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import reached_from
 from hsdag.ir.placement.copies import CopiedModel, compile_copies
 from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
-from hsdag.ir.processes import Compiling, main
 from hsdag.runtime.machine.devices import device_calls, execution_devices, infer_checked, make_core, type_name
 from hsdag.runtime.machine.settings import Offer
 from hsdag.runtime.measuring.caches import CompiledModels
@@ -190,7 +190,7 @@ class Worker(CallHandler):
         self, candidate: Candidate, used: Sequence[DeviceSpec], names: list[str], limit_s: float | None
     ) -> tuple[Any, int, tuple[str, ...]]:
         """Compile for the work-conserving executor. Raises ModelError, too, for models that no placement suits."""
-        from hsdag.ir.kernels import compiling_at_most  # imported late: they load numba
+        from hsdag.base.kernels import compiling_at_most  # imported late: they load numba
         from hsdag.ir.shards.rewrite import shard
         from hsdag.runtime.executor.compiling import compile_on
 

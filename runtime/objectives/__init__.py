@@ -15,7 +15,7 @@ from enum import Enum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, ClassVar
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 
 if TYPE_CHECKING:  # names are listed before any array library is loaded
     from hsdag.ir.graph.computation_graph import FloatArray

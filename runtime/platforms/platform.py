@@ -18,8 +18,8 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from hsdag.ir.errors import FileFormatError, choices_for
-from hsdag.ir.files import first_problem, read_text
+from hsdag.base.errors import FileFormatError, choices_for
+from hsdag.base.files import first_problem, read_text
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.graph.flops import COMPUTES_PRODUCTS, ELEMENTWISE, MOVES_DATA
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

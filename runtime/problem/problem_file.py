@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from hsdag.base.errors import FileFormatError
+from hsdag.base.files import MODEL_SUFFIXES, first_problem, parse_document, read_text, write_atomically
+from hsdag.base.host import command_line
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import FileFormatError
-from hsdag.ir.files import MODEL_SUFFIXES, first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, topological_order
-from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import ModelRecord
 from hsdag.runtime.problem.schedule_problem import FREE, CostSource, OpLabels, ScheduleProblem
 

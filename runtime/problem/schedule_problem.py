@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hsdag.base.errors import OptionError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import (
     BoolArray,
     ComputationGraph,

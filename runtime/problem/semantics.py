@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.runtime.objectives import Objective, Quantity
 
 

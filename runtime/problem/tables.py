@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.base.kernels import inlined
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
 from hsdag.ir.graph.paths import longest_before
-from hsdag.ir.kernels import inlined
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 NOISE = 2.0**-40

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsdag.ir.errors import FileFormatError
+from hsdag.base.errors import FileFormatError
 from hsdag.ir.graph.coarsen import CoarseGraph, coarsen
 from hsdag.ir.graph.computation_graph import (
     BoolArray,

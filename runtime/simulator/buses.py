@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.kernels import ZERO, inlined, inner
+from hsdag.base.kernels import ZERO, inlined, inner
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,

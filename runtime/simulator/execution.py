@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hsdag.base.kernels import NONE, bare, inlined, inner
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.kernels import NONE, bare, inlined, inner
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,

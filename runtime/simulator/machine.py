@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from hsdag.base.kernels import inlined, inner
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.paths import longest_before
-from hsdag.ir.kernels import inlined, inner
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Links, Semantics
 

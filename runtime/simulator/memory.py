@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.base.kernels import ZERO, bare, inlined
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.kernels import ZERO, bare, inlined
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, pop, push
 

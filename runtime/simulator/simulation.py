@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.errors import OptionError, PlacementError
+from hsdag.base.errors import OptionError, PlacementError
+from hsdag.base.kernels import bare, inner, run
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
-from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.plan import priority_by_end
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from hsdag.base.errors import DeviceError
 from hsdag.ir.device import DeviceSpec, parse_devices, parse_properties
-from hsdag.ir.errors import DeviceError
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.torch.op import PRECISIONS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from hsdag.base.processes import Closing
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.processes import Closing
 from hsdag.runtime.executor.engine import GRACE_S, Engine
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run
 from hsdag.runtime.torch.buffers import Inputs, Residents, RunState

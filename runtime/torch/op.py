@@ -17,7 +17,7 @@ import openvino as ov
 import torch
 from openvino import opset13
 
-from hsdag.ir.errors import ModelError
+from hsdag.base.errors import ModelError
 from hsdag.runtime.measuring.differences import alone
 
 Tensor = torch.Tensor

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
-from hsdag.ir.errors import ExecutionError
-from hsdag.ir.processes import Closing
+from hsdag.base.errors import ExecutionError
+from hsdag.base.processes import Closing
 from hsdag.runtime.torch.buffers import Inputs, Residents, RunState, task_error
 from hsdag.runtime.torch.lanes import streams_of
 from hsdag.runtime.torch.op import Tensor

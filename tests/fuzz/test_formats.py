@@ -14,21 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hsdag import api
+from hsdag.base.errors import HsdagError
+from hsdag.commands.place.run_folder import RunFolder
+from hsdag.commands.report.page import sections_of
 from hsdag.exports.base import export_placement
-from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods.lists.rules import read_rules
-from hsdag.placing.run_folder import RunFolder
-from hsdag.reporting.page import sections_of
+from hsdag.methods.policy_file import StateFile
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.profile import read_profile, write_profile
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem
-from hsdag.scoring.policy_file import StateFile
 from hsdag.search.simulate import placed
 from tests.fuzz.mutations import mutate
 

@@ -9,11 +9,11 @@ import openvino as ov
 import pytest
 
 from hsdag.cli.app import run
+from hsdag.commands.place.place import run_place
+from hsdag.commands.place.result import PlaceResult
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models import build_model
-from hsdag.placing.place import run_place
-from hsdag.placing.result import PlaceResult
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.search.options import PlaceOptions
 from tests.conftest import made_once

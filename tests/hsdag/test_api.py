@@ -14,8 +14,8 @@ import torch
 from openvino import opset13 as op
 
 import hsdag
+from hsdag.base.errors import SAYS_FLAGS, in_callers_words
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import SAYS_FLAGS, in_callers_words
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import CopiedModel
 from hsdag.ir.placement.placement import CopyRecord, ModelRecord

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hsdag.commands.sources import MAX_OPS, MIN_OPS, find_family, list_families, spread_placement
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.sources import MAX_OPS, MIN_OPS, find_family, list_families, spread_placement
 
 GENERATED = [family.name for family in list_families()]
 TABLES = ("time_s", "output_bytes", "weight_bytes", "edge_src", "edge_dst", "edge_bytes", "memory_bytes",

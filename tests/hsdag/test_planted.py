@@ -15,8 +15,8 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from hsdag.base.processes import process_command, python_command
 from hsdag.cli.app import app
-from hsdag.ir.processes import process_command, python_command
 from links import FOLDERS
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_a_process_that_hsdag_starts_takes_modules_libraries_and_settings_from_e
     python, *flags, code = process_command("hsdag.runtime.measuring.worker")
     register = "from hsdag.runtime.machine.devices import make_core, parse_devices; make_core(parse_devices('A=CPU'))"
     unset = "assert not numba.config.CACHE_DIR"
-    compile_ = f"import hsdag.ir.kernels, numba; {unset}; numba.njit(lambda x: x)(1); {unset}"
+    compile_ = f"import hsdag.base.kernels, numba; {unset}; numba.njit(lambda x: x)(1); {unset}"
     code = f"{code.replace('__main__', 'worker')}; {register}; {compile_}"
     run(folder, [python, "-W", "error::UserWarning", *flags, code])
 
@@ -100,11 +100,15 @@ def test_an_hsdag_that_is_not_installed_is_found_by_the_processes_that_it_starts
 
 
 def test_processes_are_started_and_libraries_are_named_in_one_place_each() -> None:
-    homes = {"sys.executable": "processes.py", "subprocess.Popen(": "host.py", "register_plugin(": "device.py"}
+    homes = {
+        "sys.executable": "hsdag/base/processes.py",
+        "subprocess.Popen(": "hsdag/base/host.py",
+        "register_plugin(": "ir/device.py",
+    }
     paths = [path for folder in ("hsdag", *FOLDERS) for path in (ROOT / folder).rglob("*.py")]
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     for word, home in homes.items():
-        assert [path for path, text in texts.items() if word in text] == [ROOT / "ir" / home]
+        assert [path for path, text in texts.items() if word in text] == [ROOT / home]
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from hsdag.runtime.objectives import LATENCY, find_objective, objective_names
 Install = Callable[[str, str, str], None]
 
 METHOD = """
-from hsdag.methods.local.sa import SaPlacer
+from hsdag.methods.anneal.sa import SaPlacer
 
 class OtherPlacer(SaPlacer):
     name = "uphill"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
+from hsdag.commands.sources import build_problem
 from hsdag.models import find_workload
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.problem.schedule_problem import CostSource
-from hsdag.sources import build_problem
 
 BUILD = ("models", "build")
 

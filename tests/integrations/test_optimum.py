@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hsdag.ir.errors import ModelError
+from hsdag.base.errors import ModelError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import ExecutorName
 from tests.stateful import CPUS, EXACT, PROMPT, placement_of, split_after

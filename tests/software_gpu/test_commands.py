@@ -11,7 +11,7 @@ from openvino import opset13
 
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.compiling import compile_placed
-from tests.hsdag.commands import answer
+from tests.hsdag.answers import answer
 from tests.software_gpu.conftest import CPU, GPU_0, GPU_1
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")

@@ -9,8 +9,8 @@ import openvino as ov
 import pytest
 from openvino import opset15
 
-from hsdag.diagnosis.examination import Examination, examine
-from hsdag.diagnosis.findings import Severity
+from hsdag.commands.doctor.examination import Examination, examine
+from hsdag.commands.doctor.findings import Severity
 from hsdag.models import save_model_files
 
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
+from hsdag.base.kernels import bare, kernel, run_few
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import bare, kernel, run_few
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 TOTAL_BITS = 59

@@ -28,9 +28,9 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.memory import MemoryCheck
-from hsdag.scoring.recording import RecordingEvaluator
-from hsdag.scoring.schedule import evaluator_of
+from hsdag.search.evaluators.memory import MemoryCheck
+from hsdag.search.evaluators.recording import RecordingEvaluator
+from hsdag.search.evaluators.schedule import evaluator_of
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
 """Factors on the costs of transfers and launches, since the cost of a boundary is less certain than that of an op."""

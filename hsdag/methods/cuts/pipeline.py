@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.base.kernels import bare, inlined, run
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined, run
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.cut_graph import readers
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
@@ -36,7 +36,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links
-from hsdag.scoring.memory import MEMORY_TOLERANCE, MemoryCheck
+from hsdag.search.evaluators.memory import MEMORY_TOLERANCE, MemoryCheck
 
 MAX_CANDIDATES = 7
 """Evaluate at most this many different placements, since each may be measured."""

@@ -23,7 +23,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Links, Order
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.scoring.memory import one_inference
+from hsdag.search.evaluators.memory import one_inference
 
 HEURISTICS = ("heft", "mincut", "greedy")
 """Fast heuristics, the best result of which is where an exact method begins."""

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar, cast
 import numpy as np
 import torch
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
@@ -25,8 +25,8 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.values import simulated_values
-from hsdag.scoring.base import SearchMeasurement
-from hsdag.scoring.memory import MemoryCheck
+from hsdag.search.evaluators.base import SearchMeasurement
+from hsdag.search.evaluators.memory import MemoryCheck
 
 T = TypeVar("T", bound=TrainingOptions)
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hsdag.base.kernels import bare, inlined
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.learned.policy import MOST_CHANGE, RATIO_LIMIT
 from hsdag.methods.lists.schedule import (
     ListState,

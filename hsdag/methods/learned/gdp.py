@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import torch
 from torch import nn
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.networks import Edges, Encoder, Mlp, draw_within, edges_of, tokens_of
 from hsdag.methods.learned.options import ALONE, NO_END, Baseline, Ranges, Reward, TrainingOptions

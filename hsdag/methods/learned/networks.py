@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from hsdag.base.errors import chosen
 from hsdag.features import feature_matrix
-from hsdag.ir.errors import chosen
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 
 Ranges = tuple[tuple[str, float, float, str], ...]
 NO_END, ABOVE_0, BELOW_1 = math.inf, math.nextafter(0.0, 1.0), math.nextafter(1.0, 0.0)

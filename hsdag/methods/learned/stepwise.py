@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from hsdag.base.kernels import bare
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare
 from hsdag.methods.learned.decoding import (
     FEATURES,
     OWN_PACE,

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from hsdag.ir.errors import SearchError
+from hsdag.base.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.incumbent import LEAST_GAIN
 from hsdag.methods.learned.options import Baseline, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Aim, Exploring, Policy, Rollout
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Checkpoint, Evaluator, Score
+from hsdag.search.evaluators.base import Checkpoint, Evaluator, Score
 
 State = tuple[dict[str, torch.Tensor], dict[str, Any]]
 """What has to be kept to go on: tensors by name, and JSON values."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.base import NoOptions, O, Placer
 from hsdag.methods.incumbent import Incumbent, Limits, Status
@@ -19,7 +19,7 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import Tables, tables_of
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 TWO_OPS = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
 """Two-op problem that is searched only to trigger the compilation of kernels."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.base import NoOptions, Placer, Preset
 from hsdag.methods.incumbent import Incumbent, Status

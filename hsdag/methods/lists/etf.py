@@ -9,8 +9,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from hsdag.base.kernels import ZERO, bare, inlined, run_few
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import ZERO, bare, inlined, run_few
 from hsdag.methods.lists.base import SchedulePlacer
 from hsdag.methods.lists.schedule import ListSchedule, ListState, Outlook, assign, first_candidates, has_room, offer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

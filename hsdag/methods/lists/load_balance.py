@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.base.kernels import ZERO, bare, inlined, run
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import ZERO, bare, inlined, run
 from hsdag.methods.lists.schedule import ListState, assign, first_ready, has_room, release
 from hsdag.runtime.problem.semantics import Links
 from hsdag.runtime.problem.tables import Tables

@@ -1,7 +1,7 @@
 """List scheduling by rules that were learned on other problems.
 
 A rule is a linear function of features of ops, of the moment and of devices. The rules of a set are trained together so
-that the best of their schedules is good on most problems (hsdag.training.train): one rule keeps to few devices where
+that the best of their schedules is good on most problems (hsdag.commands.train): one rule keeps to few devices where
 links are slow, another spreads ops. Legend: N ops, D devices, R rules, W weights.
 """
 
@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.errors import FileFormatError, OptionError
+from hsdag.base.errors import FileFormatError, OptionError
+from hsdag.base.kernels import bare, inlined, run
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
-from hsdag.ir.kernels import bare, inlined, run
 from hsdag.methods.incumbent import Incumbent
 from hsdag.methods.lists.base import ListPlacer
 from hsdag.methods.lists.schedule import (
@@ -37,6 +37,7 @@ from hsdag.methods.lists.schedule import (
     tails_of,
     way_by_consumers,
 )
+from hsdag.methods.policy_file import read_policy
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
@@ -50,7 +51,6 @@ from hsdag.runtime.problem.tables import (
     op_features,
     tables_of,
 )
-from hsdag.scoring.policy_file import read_policy
 
 MOMENT_FEATURES = (
     "earliest start, later than that of the first candidate",

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.base.kernels import ZERO, bare, inlined, inner, run
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import ZERO, bare, inlined, inner, run
 from hsdag.runtime.problem.tables import Tables, arrival_s
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
-from hsdag.scoring.memory import MEMORY_TOLERANCE
+from hsdag.search.evaluators.memory import MEMORY_TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)

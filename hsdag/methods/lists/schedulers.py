@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of, topological_order
 from hsdag.methods.base import NoOptions
 from hsdag.methods.lists.base import ListPlacer, SchedulePlacer
@@ -18,7 +18,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import Levels, Tables, levels_of, on_grid, tables_of
-from hsdag.scoring.memory import over_memory
+from hsdag.search.evaluators.memory import over_memory
 
 
 class HeftPlacer(SchedulePlacer):

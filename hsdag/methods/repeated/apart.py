@@ -14,8 +14,8 @@ from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.simulator.simulation import Simulation
-from hsdag.scoring.recording import Budget, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 PARTS = {"without": "repeated,cpsat"}
 """What searches a block or its positions: ``auto`` without what would look for blocks again."""

@@ -12,10 +12,10 @@ from functools import lru_cache
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
+from hsdag.methods.anneal.values import lists_of, schedule
+from hsdag.methods.anneal.windows import has_schedule
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
-from hsdag.methods.local.values import lists_of, schedule
-from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.apart import considered, searched_apart
 from hsdag.runtime.problem.problem import Problem

@@ -12,24 +12,24 @@ from dataclasses import replace
 import numpy as np
 
 from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.methods.anneal.windows import has_schedule
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.exact.base import TOLERANCE
 from hsdag.methods.exact.formulation import induced
 from hsdag.methods.exact.stages import Stages, cuts_of
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
-from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.apart import PARTS, considered, searched_apart
 from hsdag.methods.repeated.blocks import Blocks, between_cuts, find_blocks, in_periods, inputs_of, part_of
+from hsdag.methods.repeated.tied import Expanded, tied
 from hsdag.methods.repeated.tiling import Layer, Library
-from hsdag.methods.tied import Expanded, tied
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import Simulation
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 BLOCKS, APART = 0.5, 0.95
 """Shares of the time that blocks are searched for by themselves; and where nothing overlaps with them."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.methods.anneal.values import Lists, schedule
+from hsdag.methods.anneal.windows import Timeline, WindowCutter, starts_of
 from hsdag.methods.exact.formulation import identical_devices
-from hsdag.methods.local.values import Lists, schedule
-from hsdag.methods.local.windows import Timeline, WindowCutter, starts_of
 from hsdag.methods.repeated.blocks import Blocks
 from hsdag.runtime.problem.plan import priority_by_end
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

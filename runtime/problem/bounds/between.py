@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hsdag.base.kernels import kernel, run
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import kernel, run
 from hsdag.runtime.problem.bounds.relaxation import Neighbours, Relaxation
 
 UNRELATED = -1.0

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from hsdag.base.kernels import bare, run
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import bare, run
 from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.bounds.between import between_all, heads_and_tails
 from hsdag.runtime.problem.bounds.relaxation import Relaxation

@@ -13,10 +13,10 @@ from openvino import opset13
 
 import hsdag
 from hsdag.cli.app import run
-from hsdag.diagnosis.examination import examine
+from hsdag.commands.doctor.examination import examine
+from hsdag.commands.place.run_folder import RunFolder
+from hsdag.commands.report.report import next_steps_of
 from hsdag.models.registry import build_model
-from hsdag.placing.run_folder import RunFolder
-from hsdag.reporting.report import next_steps_of
 
 pytestmark = pytest.mark.slow
 WORDS = ("--partition-cpu", "2", "--budget", "12s", "--max-evaluations", "3", "--method", "mincut")

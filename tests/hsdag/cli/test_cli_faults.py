@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsdag.base.files import FileLock
 from hsdag.cli.app import SHORTAGES, run
-from hsdag.ir.files import FileLock
 from hsdag.ir.placement.placement import Placement
 from hsdag.models import save_model_files
 from hsdag.runtime.problem.problem_file import write_problem

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from hsdag import comparing
 from hsdag.cli.app import run
-from hsdag.comparing import Comparison, Trial
+from hsdag.commands import compare as comparing
+from hsdag.commands.compare import Comparison, Trial
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods import method_names
 from hsdag.runtime.problem.problem_file import write_problem
-from tests.hsdag.commands import answer
+from tests.hsdag.answers import answer
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 Json = dict[str, Any]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import typer
 
+from hsdag.base.errors import OptionError
 from hsdag.cli.app import app
 from hsdag.cli.options import GROUPS
-from hsdag.ir.errors import OptionError
-from hsdag.placing.run_folder import OPTIONS, RunFolder
+from hsdag.commands.place.run_folder import OPTIONS, RunFolder
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from tests.hsdag.placing.test_run_folder import RECORD
+from tests.hsdag.commands.place.test_run_folder import RECORD
 
 TOP: Any = typer.main.get_command(app)
 COMMANDS = {**TOP.commands, **{f"models {name}": each for name, each in TOP.commands["models"].commands.items()}}

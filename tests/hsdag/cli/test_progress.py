@@ -17,9 +17,9 @@ import pytest
 
 from hsdag.cli.progress import Estimate, SearchProgress, in_words
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Score
-from hsdag.scoring.recording import Event, RecordingEvaluator
 from hsdag.search.driver import COMPILING
+from hsdag.search.evaluators.base import Score
+from hsdag.search.evaluators.recording import Event, RecordingEvaluator
 
 
 def on_terminal(command: Sequence[str], columns: int) -> tuple[set[str], list[str]]:

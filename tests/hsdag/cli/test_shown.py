@@ -15,17 +15,17 @@ from hsdag.cli import doctor
 from hsdag.cli.app import run
 from hsdag.cli.output import print_table
 from hsdag.cli.profile import show_profile
-from hsdag.diagnosis import examination
-from hsdag.diagnosis.examination import Device, Examination, Host, Pair
-from hsdag.diagnosis.findings import finding
-from hsdag.diagnosis.model import HeteroChoice, HeteroDevice, ModelReport
+from hsdag.commands.doctor import examination
+from hsdag.commands.doctor.examination import Device, Examination, Host, Pair
+from hsdag.commands.doctor.findings import finding
+from hsdag.commands.doctor.model import HeteroChoice, HeteroDevice, ModelReport
+from hsdag.commands.place.result import PlaceResult
+from hsdag.commands.profile import HeavyOp, ProfiledDevice, ProfiledLinks, ProfileResult
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
-from hsdag.placing.result import PlaceResult
-from hsdag.profiling import HeavyOp, ProfiledDevice, ProfiledLinks, ProfileResult
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from tests.hsdag.commands import answer
+from tests.hsdag.answers import answer
 
 
 def test_inspect_counts_what_the_model_holds(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:

@@ -11,10 +11,10 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from hsdag.base.errors import OptionError, OutputError, PlacementError
 from hsdag.exports import export_formats
 from hsdag.exports.base import export_placement
 from hsdag.exports.documents import quoted, submodels
-from hsdag.ir.errors import OptionError, OutputError, PlacementError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.colocation import colocate
 from tests.exported import Alternating, Place, placed_by, read_back

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
+from hsdag.base.errors import OptionError
 from hsdag.exports import library
 from hsdag.exports.base import export_placement
 from hsdag.exports.documents import submodels
 from hsdag.exports.usage import literal
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import Placement
 from hsdag.models import build_model

@@ -15,8 +15,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import hsdag
+from hsdag.base.errors import OptionError
 from hsdag.exports.ort import layer_assignment
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement

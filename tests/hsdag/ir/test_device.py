@@ -9,8 +9,8 @@ from pathlib import Path
 import openvino as ov
 import pytest
 
+from hsdag.base.errors import DeviceError
 from hsdag.ir.device import DeviceSpec, hetero_properties, parse_devices, plugin_library
-from hsdag.ir.errors import DeviceError
 
 INDEPENDENT = {"ENABLE_CPU_PINNING": "NO", "EXCLUSIVE_ASYNC_REQUESTS": "NO"}
 """What added CPU devices have by default."""

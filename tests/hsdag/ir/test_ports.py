@@ -13,8 +13,8 @@ import pytest
 from openvino import opset13 as op
 from openvino import opset15
 
+from hsdag.base.errors import ExecutionError, OptionError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.ir.placement.copies import CopiedModel, compile_copies
 from hsdag.ir.ports import find_port
 

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.methods import method_modules, method_names
 from hsdag.methods.exact import base, cpsat, milp_split, stages
 from hsdag.methods.exact.milp import LinearModel
@@ -37,8 +37,8 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.recording import Budget, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.methods.repeated.chains import chain
 from tests.hsdag.methods.searches import not_none
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.incumbent import Limits, Result, Status
-from hsdag.methods.portfolio.turns import search_with_restarts
 from hsdag.methods.registry import make_placer
+from hsdag.methods.turns import search_with_restarts
 from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.plan import Plan
@@ -19,8 +19,8 @@ from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.recording import Budget, Event, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.workers.pool import Pool
 
 A_FEW = 60

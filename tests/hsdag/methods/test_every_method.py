@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.base.errors import OptionError, SearchError
+from hsdag.commands.sources import workload_problem
 from hsdag.methods import method_names
 from hsdag.methods.incumbent import Status
 from hsdag.methods.registry import find_method, make_placer
@@ -22,13 +23,12 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.base import Score
-from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
+from hsdag.search.evaluators.base import Score
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
-from hsdag.sources import workload_problem
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 
 FOR = {"pipeline": THROUGHPUT}

@@ -8,11 +8,11 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.methods import PLUG_INS, method_modules, method_names
+from hsdag.methods.anneal.sa import SaOptions
 from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.options import Reward
-from hsdag.methods.local.sa import SaOptions
 from hsdag.methods.registry import begun_with, changed_options, find_method, find_preset, make_placer, parse_changes
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.search.options import PlaceOptions

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hsdag.models import Expression, Workload
 from hsdag.models.expression import input_part
-from hsdag.scoring.workload_graph import compute, double_values
+from hsdag.runtime.torch.workload_graph import compute, double_values
 
 Array = NDArray[np.float64]
 

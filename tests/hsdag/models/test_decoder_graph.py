@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.models import LANGUAGE_MODELS, DecoderSizes, ModelSpec, build_model
 from hsdag.models.decoder_graph import byte_weight, nibble_weight
 from hsdag.models.networks import NORM_EPS, TINY_LLAMA

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models.diviml import RandomWiring, random_wired
 from tests.networks import as_networkx

@@ -7,7 +7,7 @@ from pathlib import Path
 import openvino as ov
 import pytest
 
-from hsdag.ir.errors import HsdagError, ModelError, OptionError, OutputError
+from hsdag.base.errors import HsdagError, ModelError, OptionError, OutputError
 from hsdag.models import build_model, find_workload, save_model_files
 from hsdag.models.registry import names_workload, workload_called
 

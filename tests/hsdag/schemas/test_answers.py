@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from hsdag.base.errors import OptionError
 from hsdag.cli.app import app, run
-from hsdag.ir.errors import OptionError
 from hsdag.schemas import RESULTS, schema_of
 
 

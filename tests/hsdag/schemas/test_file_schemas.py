@@ -13,15 +13,15 @@ import jsonschema
 import numpy as np
 import pytest
 
-from hsdag.placing.result import PlaceResult
-from hsdag.placing.run_folder import RunFolder, RunRecord
+from hsdag.commands.place.result import PlaceResult
+from hsdag.commands.place.run_folder import RunFolder, RunRecord
+from hsdag.commands.sources import build_problem
 from hsdag.runtime.platforms.platform import list_platforms
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem_file import problem_to_json
 from hsdag.schemas import FILES, file_schema, write_schemas
-from hsdag.scoring.base import Score
-from hsdag.scoring.recording import Event
-from hsdag.sources import build_problem
+from hsdag.search.evaluators.base import Score
+from hsdag.search.evaluators.recording import Event
 
 RUN_FILES = ("run", "graph", "profile", "result")
 

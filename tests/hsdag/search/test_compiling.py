@@ -14,7 +14,7 @@ import pytest
 from numba.core import event
 
 from hsdag import api
-from hsdag.ir.kernels import bare, compiling_at_most, run
+from hsdag.base.kernels import bare, compiling_at_most, run
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds import makespan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

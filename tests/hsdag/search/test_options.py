@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from hsdag import api
+from hsdag.base.errors import HsdagError, OptionError
 from hsdag.cli.options import defaults
-from hsdag.ir.errors import HsdagError, OptionError
 from hsdag.runtime.machine.energy_counters import ROOT
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.pins import Pin
-from hsdag.scoring.recording import Budget
+from hsdag.search.evaluators.recording import Budget
 from hsdag.search.options import (
     PlaceOptions,
     SearchOptions,

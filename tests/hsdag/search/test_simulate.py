@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import FileFormatError, PlacementError
+from hsdag.base.errors import FileFormatError, PlacementError
 from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

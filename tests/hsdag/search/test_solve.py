@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.base.errors import OptionError, SearchError
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.pipeline import PipelinePlacer
 from hsdag.methods.incumbent import Incumbent, Status
@@ -26,15 +26,15 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.scoring.base import SearchStopped
-from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
+from hsdag.search.evaluators.base import SearchStopped
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.simulate import simulate_placement
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
-from tests.hsdag.scoring.test_schedule_evaluator import urgent
+from tests.hsdag.search.evaluators.test_schedule_evaluator import urgent
 
 OPTIONS = SolveOptions("test", budget_s=60.0)
 

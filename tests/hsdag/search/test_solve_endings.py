@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import FileFormatError
+from hsdag.base.errors import FileFormatError
 from hsdag.methods.exact.base import ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
@@ -23,8 +23,8 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.scoring.base import Evaluator, Score
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.base import Evaluator, Score
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.simulate import simulate_placement
 from hsdag.search.solution import SolveResult, relative_gap

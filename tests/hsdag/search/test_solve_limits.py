@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 import hsdag
-from hsdag.ir.errors import OptionError, PlacementError
+from hsdag.base.errors import OptionError, PlacementError
+from hsdag.commands.sources import find_family
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.base import Evaluator, Score
-from hsdag.scoring.recording import Budget
 from hsdag.search.driver import Driver, Member, Watcher, members_table, shortage
+from hsdag.search.evaluators.base import Evaluator, Score
+from hsdag.search.evaluators.recording import Budget
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
-from hsdag.sources import find_family
 
 # on d0 all three ops take 1 s each, on d1 2 s each; links are free
 CHAIN = ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [(0, 1), (1, 2)], weight_bytes=10.0, output_bytes=0.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.workers.pool import Exchange, Findings, Job

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir.errors import ExecutionError, OptionError
+from hsdag.base.errors import ExecutionError, OptionError
 from hsdag.workers.pool import HostLost, Job, Pool
 from tests.hsdag.methods.searches import reading_near, searched
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises, Sleeps

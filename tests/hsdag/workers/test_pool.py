@@ -12,8 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
-from hsdag.ir.errors import ExecutionError, HsdagError, OptionError
-from hsdag.ir.processes import WorkerDefect
+from hsdag.base.errors import ExecutionError, HsdagError, OptionError
+from hsdag.base.processes import WorkerDefect
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan

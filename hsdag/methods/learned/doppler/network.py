@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 import torch
 from torch import nn
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.methods.learned.decoding import (
     END_LATER,
     FEATURES,

@@ -26,7 +26,7 @@ from hsdag.methods.lists.schedule import list_schedule, tails_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 SIMULATED_SHARE = 0.2
 """Of the budget of a search that measures plans, the most that learning from simulated ones may take."""

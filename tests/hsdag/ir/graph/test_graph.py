@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import FileFormatError
+from hsdag.base.errors import FileFormatError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges, ranked_order, topological_order
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir.errors import ModelError
+from hsdag.base.errors import ModelError
+from hsdag.base.processes import Request
 from hsdag.ir.graph.model_guard import IDLE_S, READER_COMMAND, ModelGuard, ReadModel, _sizes_bytes
-from hsdag.ir.processes import Request
 
 CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus"
 

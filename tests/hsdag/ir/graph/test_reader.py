@@ -11,7 +11,7 @@ import pytest
 import torch
 from openvino import opset13 as op
 
-from hsdag.ir.errors import ModelError, OptionError
+from hsdag.base.errors import ModelError, OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, example_shape, load_model, parse_shapes
 from tests.gguf_files import HEADS, HIDDEN, WIDTH, WORDS, llama_file

@@ -7,7 +7,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from hsdag.ir.errors import ModelError, OptionError
+from hsdag.base.errors import ModelError, OptionError
 from hsdag.ir.graph.reader import fix_shapes
 from hsdag.ir.graph.scenario import Scenario, parse_scenarios, shares
 from tests.hsdag.ir.growing import chain_model, growing_model

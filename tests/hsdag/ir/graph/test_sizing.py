@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import ModelError
+from hsdag.base.errors import ModelError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.scenario import parse_scenarios

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.build import fingerprint, graph_of, read_graph
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement

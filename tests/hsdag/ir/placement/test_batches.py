@@ -10,8 +10,8 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from hsdag.base.errors import OptionError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import OptionError
 from hsdag.ir.placement.batches import TRIALS, is_by_rows
 from hsdag.ir.placement.copies import CopiedModel, compile_copies
 

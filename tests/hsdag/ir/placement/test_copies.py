@@ -12,8 +12,8 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from hsdag.base.errors import ExecutionError, OptionError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import Copy, compile_copies
 from hsdag.ir.placement.placement import CopyRecord, Placement

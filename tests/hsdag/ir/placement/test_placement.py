@@ -11,7 +11,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from hsdag.ir.errors import FileFormatError, PlacementError
+from hsdag.base.errors import FileFormatError, PlacementError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.placement.placement import Placement
 

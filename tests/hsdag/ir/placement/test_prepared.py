@@ -7,7 +7,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph

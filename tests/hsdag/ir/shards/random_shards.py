@@ -10,7 +10,7 @@ import openvino as ov
 from openvino import opset13 as op
 from openvino.utils.node_factory import NodeFactory
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.shards.regions import Region, Scheme, Shapes

@@ -12,14 +12,14 @@ import pytest
 from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.state import computed_once, results_by_chance
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shapes_of, shard
-from hsdag.methods.shard_search import with_repeated
-from hsdag.methods.sharding import ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.choice import ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.proposals import with_repeated
 from tests.hsdag.ir.shards.random_shards import number
 from tests.hsdag.runtime.executor.python_ops import PythonOp
 

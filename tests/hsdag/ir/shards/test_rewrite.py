@@ -12,8 +12,8 @@ from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 
 import hsdag
+from hsdag.base.errors import PlacementError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.placement.divided import regions_of, sharded_fields

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hsdag.commands.place.loaded_model import with_costs
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.coarsen import coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate, floating_ops
@@ -19,15 +20,14 @@ from hsdag.methods.cuts.alpha_expansion import best_cut
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches
 from hsdag.methods.cuts.mincut import SCALES, MincutPlacer
 from hsdag.methods.incumbent import Result
-from hsdag.placing.loaded_model import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
-from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
-from hsdag.scoring.recording import Budget, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.hybrid import HybridEvaluator, HybridSchedule
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.ir.placement.random_models import random_model
 from tests.hsdag.runtime.costs.plain_latency import plain_latency_s
 

@@ -26,9 +26,9 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.base import Evaluator, SearchStopped
-from hsdag.scoring.recording import RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.base import Evaluator, SearchStopped
+from hsdag.search.evaluators.recording import RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.searches import heard, not_none, tight
 

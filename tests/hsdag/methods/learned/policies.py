@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hsdag.commands.train.rules import first_rule
 from hsdag.methods.lists.rules import METHOD, WEIGHTS, changed
-from hsdag.scoring.policy_file import write_policy
-from hsdag.training.rules import first_rule
+from hsdag.methods.policy_file import write_policy
 
 
 def generator(seed: int = 0) -> torch.Generator:

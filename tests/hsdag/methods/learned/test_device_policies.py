@@ -19,8 +19,8 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.recording import Budget, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.learned.policies import generator
 from tests.hsdag.methods.searches import not_none

@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import FileFormatError
+from hsdag.base.errors import FileFormatError
+from hsdag.methods.auto.auto import LISTS
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.learned import base
 from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
-from hsdag.methods.portfolio.auto import LISTS
 from hsdag.methods.registry import begun_with, make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.base import Score
-from hsdag.scoring.recording import Budget, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
+from hsdag.search.evaluators.base import Score
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem

@@ -25,8 +25,8 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.scoring.base import Score
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.base import Score
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.learned.policies import generator
 from tests.hsdag.methods.learned.test_training import Additive

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.methods.learned.decoding import END_LATER, FEATURES, SEEN_PACE, START_LATER
 from hsdag.methods.learned.placeto import PlacetoConfig
 from hsdag.methods.learned.policy import Exploring

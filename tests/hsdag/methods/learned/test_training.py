@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.base.errors import OptionError, SearchError
 from hsdag.methods.learned.doppler.network import DopplerConfig
 from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.hsdag.placer import GroupPolicy
@@ -20,7 +20,7 @@ from hsdag.methods.learned.policy import Aim, Likelihood, Rollout
 from hsdag.methods.learned.training import Buffer, Trainer, check_same, described
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Evaluator, Score, SearchStopped
+from hsdag.search.evaluators.base import Evaluator, Score, SearchStopped
 from tests.hsdag.methods.learned.hsdag.test_policy import chain, drawn, policy_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.baselines import RandomPlacer, uniform_placements
@@ -26,7 +26,7 @@ from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.simulator.values import period_s
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 from tests.hsdag.methods.searches import check_search, not_none, recorded
 

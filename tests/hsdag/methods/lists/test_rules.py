@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import FileFormatError, OptionError
+from hsdag.base.errors import FileFormatError, OptionError
+from hsdag.commands.sources import find_family
+from hsdag.commands.train.rules import first_rule
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.lists.rules import (
     DEVICE_FEATURES,
@@ -25,13 +27,11 @@ from hsdag.methods.lists.rules import (
     read_rules,
 )
 from hsdag.methods.lists.schedulers import HeftPlacer
+from hsdag.methods.policy_file import write_policy
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.scoring.policy_file import write_policy
-from hsdag.sources import find_family
-from hsdag.training.rules import first_rule
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.searches import not_none
 

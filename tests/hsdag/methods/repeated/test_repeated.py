@@ -33,9 +33,9 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
-from hsdag.scoring.base import Score
-from hsdag.scoring.recording import Budget, RecordingEvaluator
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.base import Score
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, least_makespan_s, random_problem
 from tests.hsdag.methods.repeated.chains import BLOCK, chain
 from tests.hsdag.methods.searches import not_none
@@ -213,7 +213,7 @@ def test_equal_devices_are_exchanged_where_that_helps_and_others_are_not() -> No
 
 
 def test_auto_adds_up_the_bounds_of_the_stages_of_a_large_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsdag.methods.portfolio.auto.PAIRS_EFFORT", 0.0)
+    monkeypatch.setattr("hsdag.methods.auto.auto.PAIRS_EFFORT", 0.0)
     problem = chain(np.geomspace(1.0, 9.0, 14).tolist())
     stages = Stages(problem, Execution.WORK_CONSERVING, lambda: None, EFFORT)
     assert searched(problem, "auto")[1].bound == stages.bound

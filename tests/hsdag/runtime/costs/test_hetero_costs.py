@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hsdag.base.kernels import run
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.kernels import run
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, placement_s, unit_costs
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem

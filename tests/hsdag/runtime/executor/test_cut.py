@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import PlacementError
+from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import MODEL_INPUT, initial_parts, instances_of

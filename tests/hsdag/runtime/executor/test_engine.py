@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.tasks import Attempt, Inbox, Resource, Run, TaskGraph
 from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, await_until, chain

@@ -14,8 +14,8 @@ import pytest
 from openvino import opset13 as op
 
 import hsdag
+from hsdag.base.errors import DeviceError, ExecutionError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, ExecutionError
 from hsdag.runtime.executor import cut, merging, openvino_backend
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.executor.openvino_backend import DeviceThread, SharedMemory, memory_of, passed_on

@@ -16,7 +16,7 @@ from openvino import opset13 as op
 from openvino import opset15
 
 import hsdag
-from hsdag.ir.errors import ExecutionError, OptionError
+from hsdag.base.errors import ExecutionError, OptionError
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.executor.requests import WorkConservingModel

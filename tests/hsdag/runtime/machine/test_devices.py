@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from hsdag.base.errors import DeviceError, OptionError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.runtime.machine.devices import (
     PRECISION,
     CpuTopology,

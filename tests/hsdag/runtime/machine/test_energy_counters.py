@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir.errors import DeviceError
+from hsdag.base.errors import DeviceError
 from hsdag.runtime.machine.energy_counters import ROOT, EnergyCounters
 from hsdag.search.options import PlaceOptions
 

@@ -9,7 +9,7 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.differences import op_by_op, output_difference
 from hsdag.runtime.measuring.inferences import make_inputs

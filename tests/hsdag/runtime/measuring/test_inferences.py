@@ -14,9 +14,9 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
+from hsdag.base.errors import ExecutionError, HsdagError
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.elements import array_of
-from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hsdag.base.processes import CandidateFailed
 from hsdag.ir.placement.placement import SpeedupRecord
-from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.latency import (
     Comparison,
     Protocol,

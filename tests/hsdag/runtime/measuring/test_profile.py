@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsdag.base.errors import FileFormatError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.measuring.profile import (
     Contention,

@@ -12,11 +12,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from hsdag.base.errors import DeviceError
+from hsdag.base.processes import CandidateFailed, WorkerClient
+from hsdag.commands.place.session import Session
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.processes import CandidateFailed, WorkerClient
-from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.caches import ProfileCache

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.scenario import Scenario
-from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.messages import Call, Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner, Limits, unsupported_ops, with_hint
 from hsdag.runtime.objectives import ENERGY, LATENCY, MEMORY, THROUGHPUT, Objective, find_objective

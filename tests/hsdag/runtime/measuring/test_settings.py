@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from hsdag.ir.processes import CandidateFailed
+from hsdag.base.processes import CandidateFailed
 from hsdag.runtime.machine.settings import Setting
 from hsdag.runtime.measuring.latency import Comparison, Protocol, compare
 from hsdag.runtime.measuring.settings import PROTOCOL, Raced, race

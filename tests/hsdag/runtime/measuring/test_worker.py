@@ -16,8 +16,8 @@ import psutil
 import pytest
 from openvino import opset13
 
+from hsdag.base.errors import DeviceError, ExecutionError, ModelError
 from hsdag.ir.device import DeviceSpec, parse_devices
-from hsdag.ir.errors import DeviceError, ExecutionError, ModelError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.runtime.machine.devices import make_core

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import OptionError
+from hsdag.base.errors import OptionError
 from hsdag.runtime import objectives
 from hsdag.runtime.objectives import LATENCY, Objective, Quantity, find_objective, objective_names
 

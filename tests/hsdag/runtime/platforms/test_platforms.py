@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import FileFormatError
+from hsdag.base.errors import FileFormatError
 from hsdag.runtime.platforms.platform import list_platforms, load_platform, op_class
 
 MINIMAL = """

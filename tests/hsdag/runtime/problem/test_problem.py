@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hsdag.base.errors import OptionError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import OptionError
 from hsdag.runtime.objectives import ENERGY, LATENCY, THROUGHPUT
 from hsdag.runtime.problem.plan import Plan, op_priority, unit_priority
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem

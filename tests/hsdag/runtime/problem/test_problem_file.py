@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import FileFormatError
+from hsdag.base.errors import FileFormatError
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem, write_problem
 
 GOOD: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError, PlacementError
+from hsdag.base.errors import OptionError, PlacementError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from hsdag.base.errors import DeviceError
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.torch.devices import LogicalDevice, logical_device, parse_torch_devices, resolve_torch_devices
 

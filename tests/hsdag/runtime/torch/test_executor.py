@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
 from hsdag.runtime.torch.buffers import Residents
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor

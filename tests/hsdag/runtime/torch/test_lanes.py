@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
 from hsdag.runtime.executor.engine import Loop
 from hsdag.runtime.torch import lanes
 from hsdag.runtime.torch.devices import LogicalDevice

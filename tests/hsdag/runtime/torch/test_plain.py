@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.base.errors import ExecutionError
 from hsdag.runtime.torch.devices import LogicalDevice
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.op import TensorFunction

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import SearchError
+from hsdag.base.errors import SearchError
 from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, graph_from_edges
 from hsdag.ir.graph.partition import Partition
@@ -39,8 +39,8 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
-from hsdag.scoring.base import Evaluator, Score, SearchStopped
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.evaluators.base import Evaluator, Score, SearchStopped
+from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
 

@@ -1,0 +1,1 @@
+"""Hold what every other folder stands on: errors, files, processes, compiled functions."""

@@ -1,0 +1,1 @@
+"""Explain why a placement takes as long as it does."""

@@ -1,0 +1,433 @@
+"""Session: a loaded model, its devices and a worker process, ready for a search or for measuring."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsdag.base.errors import OptionError, PlacementError, SearchError, check_seed
+from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
+from hsdag.commands.place.loaded_model import PlacedModel, read_for_torch, read_model
+from hsdag.drawing import in_bytes
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
+from hsdag.ir.graph.reader import Shapes
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.placement.divided import regions_of
+from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
+from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
+from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profiler import Effort, Profiler
+from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, Limits, unsupported_ops
+from hsdag.runtime.measuring.worker import Worker
+from hsdag.runtime.objectives import LATENCY, Objective, find_objective
+from hsdag.runtime.problem.pins import Pin, pinned_devices
+from hsdag.runtime.problem.placement_costs import PlacementCosts
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.search.evaluators.measured import candidate_of
+from hsdag.search.evaluators.memory import MemoryCheck
+from hsdag.search.evaluators.schedule import model_values
+
+SCHEDULING = (
+    *("AFFINITY", "ENABLE_CPU_PINNING", "ENABLE_HYPER_THREADING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS"),
+    *("NUM_STREAMS", "SCHEDULING_CORE_TYPE"),
+)
+"""Properties that decide when and where ops run; devices that differ in these alone support the same ops."""
+
+TORCH_WORKER_COMMAND = process_command("hsdag.runtime.torch.worker")
+
+
+class Session(AbstractContextManager["Session"]):
+    """A model read in this process and in a worker, whose process leaving the context ends.
+
+    Args:
+        source: Path, ``ov.Model`` or torch module; also a workload for the executor "cuda". A model in memory is
+            written to a temporary IR, so that both processes number ops alike.
+        devices: Devices, which are torch's for the executor "cuda".
+        shapes: Shapes to fix, by input.
+        spare: Shapes of inputs that would otherwise be dynamic.
+        inputs: File with the input data, ``.npz``; by default random data.
+        scenarios: Sizes of typical data, on which the model is profiled and measured; inputs may then stay dynamic.
+        memory_bytes: Limits of memory, by device.
+        pins: Ops that have to be on one device.
+        candidate_limit_s: Seconds to compile a candidate; half of it to run it.
+        kernels_s: Seconds that the worker may spend on compiling kernels.
+
+    Attributes:
+        graph: Graph of the model with the sizes of the scenarios.
+        until_end: Stack of what is closed at the end of the session.
+
+    Raises ModelError for a model that cannot be read, DeviceError for devices that cannot be loaded, OptionError for a
+    limit of an unknown device, for pins that cannot be kept, and for scenarios of the executor "cuda".
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        devices: DeviceSet,
+        *,
+        shapes: Shapes | None = None,
+        spare: Shapes | None = None,
+        seed: int = 0,
+        inputs: Path | None = None,
+        scenarios: Sequence[Scenario] = (),
+        memory_bytes: Mapping[str, float] | None = None,
+        pins: Sequence[Pin] = (),
+        objective: Objective = LATENCY,
+        candidate_limit_s: float = 120.0,
+        executor: ExecutorName = "hetero",
+        kernels_s: float = math.inf,
+    ) -> None:
+        check_seed(seed)
+        if inputs is not None and not inputs.is_file():
+            raise OptionError(f"no such file: {inputs}; --input takes an .npz file with one array per input")
+        self.is_on_torch = executor == "cuda"
+        self._limits = dict(memory_bytes or {})
+        known = [spec.name for spec in devices.all]
+        for limited in self._limits:
+            if limited not in known:
+                raise OptionError(f"--memory names device {limited!r}; the devices are {', '.join(known)}")
+        self.until_end = ExitStack()
+        self._unsupported: dict[tuple[str, str], IntArray] = {}
+        with self.until_end:
+            # files that are still mapped cannot be deleted on every system
+            made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)
+            folder = Path(self.until_end.enter_context(made))
+            if self.is_on_torch:
+                self.loaded = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
+            else:
+                self.loaded = read_model(source, shapes, spare, folder, scenarios)
+            graph = self.loaded.graph
+            names = known[: len(devices.placed)]
+            held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
+            if names and room < held:
+                raise OptionError(
+                    f"--memory allows {' and '.join(names)} {in_bytes(room)} together; they need at least "
+                    f"{in_bytes(held)}"
+                )
+            pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
+            self.scenarios = self.loaded.scenarios
+            self._take(devices, objective, pinned)
+            self.model_record = ModelRecord.of(self.graph, self.loaded.name)
+            kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
+            self.digest = _digest(self.loaded.path, inputs, kinds)
+            setup = WorkerSetup(
+                self.loaded.path, devices.all, self.loaded.shapes, seed, inputs, self.scenarios, kernels_s
+            )
+            command = TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND
+            self.client = self.until_end.enter_context(worker_client(setup, command))
+            limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
+            self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
+            self.until_end = self.until_end.pop_all()
+
+    def __exit__(self, *_: object) -> None:
+        self.until_end.close()
+
+    def _take(self, devices: DeviceSet, objective: Objective, pinned: IntArray) -> None:
+        """Set the devices, and derive the graph with the precision in which they hold half constants."""
+        graph = self.loaded.graph
+        in_half = not self.is_on_torch and bool(half_constants(graph).any())
+        in_single = [in_half and not reduced_precision((spec,)) for spec in devices.placed]
+        self.devices = devices
+        self.in_single = np.array(in_single, dtype=np.bool_)  # [D] devices that hold half constants in single precision
+        self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
+        self.widens = self.in_single & (not self.in_single.all())  # [D] as above, unless the graph has wide sizes
+        units, labels = self.loaded.units, self.loaded.labels
+        self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
+
+    def use(self, devices: DeviceSet) -> None:
+        """Replace the devices by the same ones with other properties, and other rivals, and restart the worker.
+
+        The devices must support the same ops as before.
+        """
+        for old, new in zip(self.devices.placed, devices.placed, strict=True):
+            if (known := self._unsupported.get(_kind(old))) is not None:
+                self._unsupported[_kind(new)] = known
+        assert self.model.pinned is not None
+        self._take(devices, self.model.objective, self.model.pinned)
+        assert isinstance(self.client.setup, WorkerSetup)
+        self.client.setup = replace(self.client.setup, devices=devices.all)
+        self.client.restart()
+        self.client.begin()
+
+    def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
+        """Return the indices of the ops that a device does not support.
+
+        Asking a device takes as long as compiling, so equal devices are asked once. Raises DeviceError if that fails.
+        """
+        key = _kind(spec)
+        if key not in self._unsupported:
+            self._unsupported[key] = unsupported_ops(self.client, spec)
+        return self._unsupported[key]
+
+    def profile(
+        self,
+        cache: ProfileCache | None = None,
+        effort: Effort | None = None,
+        on_step: Callable[[str], None] = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
+        *,
+        on_note: Callable[[str], None] = lambda _: None,
+        side_by_side: bool = False,
+    ) -> ModelProfile:
+        """Measure times of ops on ``devices.placed`` and of transfers between them, or take them from the cache.
+
+        Args:
+            side_by_side: Whether to measure too how much devices slow each other down when they work in parallel.
+
+        Raises DeviceError if a device cannot be profiled, no device supports an op, or ``should_stop`` returns True.
+        """
+        problem = self.problem(is_free=True)
+        first = problem.supported.argmax(axis=1)
+        each = np.arange(problem.num_devices)
+        carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
+        kept = cache or ProfileCache.default()
+        how: dict[str, Any] = {
+            "effort": effort or Effort(),
+            "on_step": on_step,
+            "on_note": on_note,
+            "should_stop": should_stop,
+        }
+        profiler = Profiler(self.client, self.graph, self.digest, kept, has_one_course=not self.scenarios, **how)
+        whole_devices = whole_cpus(self.devices) if side_by_side and not self.is_on_torch else ()
+        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, whole_devices=whole_devices)
+
+    def problem(
+        self, *, max_share: float | None = None, profile: ModelProfile | None = None, is_free: bool = False
+    ) -> Problem:
+        """Return the placement problem over ``devices.placed``.
+
+        Args:
+            max_share: Largest share of the work in one placement unit; by default DEFAULT_SHARE.
+            profile: Profile that gives costs, and ops to keep together because they are fused.
+            is_free: Whether to leave out pins.
+
+        Raises DeviceError if no device supports an op, OptionError for pins that cannot be kept.
+        """
+        refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
+        memory_bytes = None if profile is None else self.model.memory_bytes(profile, self._limits)
+        model = replace(self.model, pinned=None) if is_free else self.model
+        return model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
+
+    def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
+        """Return the memory in bytes by device: the limit, or else what the profile says, where it is known."""
+        known = () if profile is None else zip(profile.devices, profile.times, strict=True)
+        found = {
+            spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None
+        } | self._limits
+        return found | {name: found[own] for name, own in self.devices.defaults.items() if own in found}
+
+    def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
+        """Return why devices cannot hold the whole model, by name: its weights and state exceed their memory."""
+        held = float(self.graph.weight_bytes.sum())
+        return {
+            name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"
+            for name, limit in self.memory_limits(profile).items()
+            if held > limit
+        }
+
+    def of_units(self, problem: Problem, chosen: Sequence[str]) -> IntArray | None:
+        """Convert devices of ops to a placement of units [U]; None if that is not legal.
+
+        The op with the most FLOPs decides for its unit.
+
+        Args:
+            chosen: OpenVINO's name of the device of each op [N].
+        """
+        index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
+        placement = np.full(problem.num_units, -1, dtype=np.int64)
+        for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op decides, as the last
+            if chosen and chosen[v] in index:
+                placement[problem.units.partition.labels[v]] = index[chosen[v]]
+        return placement if (placement >= 0).all() and problem.is_legal(placement) else None
+
+    def automatic_ops(self, target: str) -> list[str]:
+        """Return OpenVINO's own choice of device for every op [N], by its names; empty if it has none.
+
+        HETERO gives an op to the first device that supports it, and is asked only if the first one lacks an op.
+        """
+        first = target.removeprefix("HETERO:").partition(",")[0]
+        if any(spec.openvino_name == first and not len(self.unsupported_ops(spec)) for spec in self.devices.placed):
+            return [first] * self.graph.num_ops
+        try:
+            return self.client.call(ask(Worker.choices, target), ASKING_LIMIT_S, COMPILING_LIMIT_S)
+        except CandidateFailed:
+            return []
+
+    def placed(self, problem: Problem, plan: Plan, executor: ExecutorName = "hetero") -> Candidate:
+        """Return a plan as a candidate for an executor."""
+        return candidate_of(problem, self.devices.placed, plan, executor)
+
+
+def whole_cpus(devices: DeviceSet) -> tuple[DeviceSpec, ...]:
+    """Return the physical CPUs if the partitions to place on have all of their threads, else nothing."""
+    shares = [int(spec.properties.get("INFERENCE_NUM_THREADS", 0)) for spec in devices.placed if spec.plugin == "CPU"]
+    cpus = (spec for spec in devices.rivals if spec.plugin == "CPU" and spec.name not in devices.defaults)
+    return tuple(cpus) if sum(shares) >= cpu_topology().threads else ()
+
+
+def _kind(spec: DeviceSpec) -> tuple[str, str]:
+    """Return a key that is equal for devices which support the same ops."""
+    return spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
+
+
+def _digest(model: Path, inputs: Path | None, known: Sequence[str]) -> str:
+    """Return a digest of what a model's times depend on other than the devices.
+
+    It covers the model file without the weights of an IR, because a fingerprint lacks attributes and the bodies of If
+    and Loop, the inputs, and ``known``: the fingerprint, with the fixed shapes, and the scenarios.
+    """
+    digest = hashlib.sha256("\n".join(known).encode())
+    parts = sorted(path for path in model.rglob("*") if path.is_file()) if model.is_dir() else [model]
+    for path in [*parts, *filter(None, [inputs])]:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def normalize_objective(session: Session, problem: Problem, costs: PlacementCosts) -> Problem:
+    """Scale the objective to the best single device, in the problem returned and in the session's measurements.
+
+    Peaks of memory are always simulated, also for measured candidates. HETERO's costs give times alone, so they are
+    left out of the problem if memory counts.
+
+    Raises OptionError if memory counts and there is no profile.
+    """
+    objective = problem.objective
+
+    def best_single(term: Objective) -> float:
+        values = model_values(replace(problem, objective=term), costs, problem.alone)
+        return float(np.min(values, initial=np.inf, where=np.isfinite(values)))
+
+    found = replace(problem, objective=objective.scaled(best_single))
+    session.model = replace(session.model, objective=found.objective)
+    session.runner.objective = found.objective
+    if objective.counts_memory:
+        if problem.costs is None:
+            raise OptionError(f"--objective {objective.name} needs a profile of the model, which there is none of")
+        session.runner.peak_of = lambda candidate: peak_of(session, problem, candidate)
+        found = replace(found, ops=None)
+    return found
+
+
+def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
+    """Return the largest peak of memory over a candidate's devices in bytes, simulated.
+
+    A single device that is not placed on has the peak of any other with all ops. Raises CandidateFailed if the devices
+    of ops are not known.
+    """
+    names = [spec.openvino_name for spec in session.devices.placed]
+    able = np.flatnonzero(problem.supported.all(axis=0)).tolist()
+    whole = [names.index(candidate.target)] if candidate.target in names else able
+    units = None
+    if candidate.devices is not None:
+        units = session.of_units(problem, candidate.devices)
+    elif candidate.target.startswith("HETERO:"):
+        units = session.of_units(problem, session.automatic_ops(candidate.target))
+    elif candidate.target in [spec.openvino_name for spec in session.devices.all] and whole:
+        units = np.full(problem.num_units, whole[0])
+    if units is None:
+        raise CandidateFailed("its peak of memory is not known, since nothing says which op is where")
+    return float(MemoryCheck(problem.known_costs, problem.semantics).peak_bytes(units).max())
+
+
+def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
+    """Return a placement as a candidate to measure. Raises PlacementError if it is for another model."""
+    names = {device.name: canonical(device).openvino_name for device in placement.devices}
+    if placement.copies:
+        placement.check_model(session.graph)
+        each: list[tuple[str | Candidate, int]] = []
+        for copy in placement.copies:
+            pipeline = None if copy.device else placed_candidate(session, name, placement.pipeline(copy), executor)
+            each.append((pipeline or names[copy.devices[0]], copy.requests))
+        return Candidate.copied(each)
+    if placement.shards and executor != "hetero":
+        regions, homes = regions_of(placement, session.graph)
+        return Candidate.sharded(regions, homes, list(names.values()))
+    try:
+        devices = [names[device] for device in placement.devices_of(session.graph)]
+    except PlacementError as error:
+        raise PlacementError(f"{name}: {error}") from error
+    if executor == "hetero":
+        return Candidate.placed(devices)
+    priority = placement.priority_of(session.graph)
+    order = [names[device.name] for device in placement.devices]
+    by_load = find_objective(placement.objective).is_steady
+    return Candidate.side_by_side(devices, order, priority, by_load=by_load, executor=executor)
+
+
+def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) -> Timeline:
+    """Measure the timeline of a candidate's median run, by primitive, or by part if parts run in parallel.
+
+    HETERO runs submodels one after another and reports durations only, so intervals are laid end to end in the order of
+    execution. The time of the whole run that primitives do not account for is spread evenly over the starts of
+    submodels. A primitive is listed at its heaviest op; those that plugins add, like changes of layout, follow the
+    model's ops under names of their own.
+
+    Args:
+        runs: Number of inferences.
+
+    Raises SearchError if the candidate does not run.
+    """
+    if candidate.copies:
+        raise SearchError("no trace: copies have no course of one inference; name a device, or another placement")
+    try:
+        if candidate.executor == "work-conserving" or session.is_on_torch:  # by the clock of the executor
+            asked = ask(Worker.timeline, session.runner.hinted(candidate), runs, session.runner.limits.inference_s)
+            return replace(session.client.call(asked, 300.0), name=session.model_record.name)
+        used = candidate.devices or (candidate.target,)
+        shown = [spec for spec in session.devices.all if spec.openvino_name in used]
+        if not shown:
+            raise SearchError(f"no trace: {candidate.target} is no device; name one, or a placement")
+        plain = Candidate(candidate.target, candidate.devices)
+        answer = session.client.call(ask(Worker.op_times, plain, shown[0].openvino_name, runs, 10.0), 300.0)
+    except CandidateFailed as failure:
+        raise SearchError(f"no trace: {failure.reason}") from failure
+    graph = session.graph
+    index = {spec.openvino_name: d for d, spec in enumerate(shown)}
+    primitives: list[tuple[list[int], float, int, str]] = answer["primitives"]
+    home = dict.fromkeys((submodel for _, _, submodel, _ in primitives), 0)
+    if candidate.devices is not None:
+        home |= {submodel: index[candidate.devices[ops[0]]] for ops, _, submodel, _ in primitives if ops}
+    names, types = list(graph.op_names), list(graph.op_types)
+    rows: list[tuple[int, int, float, float]] = []
+    gap_s = max(answer["latency_s"] - sum(p[1] for p in primitives), 0.0) / max(len(home), 1)
+    now_s = 0.0
+    entered = -1
+    for ops, seconds, submodel, kind in primitives:
+        if seconds <= 0:
+            continue
+        if submodel != entered:
+            now_s += gap_s
+            entered = submodel
+        op = max(ops, key=lambda v: (graph.flops[v], -graph.position[v]), default=len(names))
+        if op == len(names):
+            names.append(f"{kind} added by the plugin, {len(names) - graph.num_ops + 1}")
+            types.append(kind)
+        rows.append((op, home[submodel], now_s, now_s + seconds))
+        now_s += seconds
+    table = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    none, no_time = np.zeros(0, dtype=np.int64), np.zeros(0)
+    return Timeline(
+        name=session.model_record.name,
+        op_names=tuple(names),
+        op_types=tuple(types),
+        device_names=tuple(spec.name for spec in shown),
+        ops=OpIntervals(table[0].astype(np.int64), table[1].astype(np.int64), table[2], table[3]),
+        transfers=TransferIntervals(none, none, none, no_time, no_time, no_time),
+        edges=np.stack([graph.edge_src, graph.edge_dst], axis=1),
+        simulated=False,
+    )

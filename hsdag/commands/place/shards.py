@@ -1,0 +1,299 @@
+"""Shards in a search: proposals of ways to divide a session's model, simulated, measured, and as candidates."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import openvino as ov
+
+from hsdag.base.errors import PlacementError
+from hsdag.base.processes import CandidateFailed
+from hsdag.commands.place.session import Session
+from hsdag.ir.graph.colocation import resident_weight_bytes
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.graph.sizing import sized
+from hsdag.ir.graph.state import variable_of
+from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.rewrite import ShardedGraph, shapes_of, shard
+from hsdag.methods.shards.choice import ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.proposals import MOST_TRIALS, NEAR_PRICES, PRICES, propose
+from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.messages import Candidate
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.objectives import LATENCY
+from hsdag.runtime.problem.pins import NOT_PINNED
+from hsdag.search.options import PlaceOptions
+
+MEASURED_SHARE = 0.2
+"""Largest share of the budget for measuring proposals before the search."""
+
+MEASURED_RUNS = 2
+"""Inferences of each proposal in a round."""
+
+MEASURED_ROUNDS = 3
+"""Rounds in which proposals and the fastest device take turns."""
+
+MOST_OVER = 1.5
+"""Ratio to the time limit by which the first proposal must be compiled, by estimate."""
+
+NEAR = 1.1
+"""Ratio to the fastest device's seconds above which a measured proposal is dropped."""
+
+PROPOSED_SHARE = 0.05
+"""Share of the budget after which no further proposals are simulated."""
+
+
+class ShardProposals:
+    """Proposer of ways to divide a session's model, by simulation with its profile, and better ones after measuring.
+
+    Only for latency; for throughput it proposes shards ``beside`` copies. Pinned ops stay whole, and memory limits are
+    kept.
+    """
+
+    def __init__(self, session: Session, options: PlaceOptions, profile: ModelProfile) -> None:
+        self.session = session
+        self.is_possible = options.objective is LATENCY and not session.is_on_torch
+        self.is_steady = options.objective.is_steady
+        self.costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph), profile.links.syncs)
+        self._end_s = math.inf  # when to stop simulating proposals
+        self.best_times: float | None = None  # ratio of the best measured proposal to the fastest device
+        self.limits = session.memory_limits(profile)
+        self.factors = ShardFactors()
+        pinned = session.model.pinned
+        self.pins = {} if pinned is None else {v: int(d) for v, d in enumerate(pinned) if d != NOT_PINNED}
+        self.whole_s = float(np.nan_to_num(self.costs.cut_costs.op_s, nan=np.inf).sum(axis=0).min())
+        self._made: list[tuple[Sharding, ShardedGraph]] = []
+
+    @cached_property
+    def model(self) -> ov.Model:
+        """Model of the session."""
+        loaded = self.session.loaded
+        return load_model(loaded.path, loaded.shapes, dynamic=bool(self.session.scenarios))
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """Shapes of the model's ops, for the rules of division."""
+        return shapes_of(self.model, self.session.graph)
+
+    def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0, least: int = 0) -> list[Sharding]:
+        """Propose ways to divide the model, the fastest by simulation first; arguments as in ``propose``."""
+        if not self.is_possible:
+            return []
+        given = self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials
+        return propose(*given, is_over=self._is_over, least=least)
+
+    def first(self) -> Sharding | None:
+        """Return the way that is predicted to be fastest, without simulation, whether or not it gains anything."""
+        if not self.is_possible:
+            return None
+        predict = self._value_of if self.limits else (lambda way: way.predicted_s)
+        self._end_s = -math.inf
+        found = propose(
+            self.shapes, shard_costs(self.costs), self.pins, PRICES[:1], predict, is_over=self._is_over, least=1
+        )
+        self._end_s = math.inf
+        return next(iter(found), None)
+
+    def to_measure(self, limit_s: float) -> list[Sharding]:
+        """Return ways to measure, at least one if any exists, even if it is not predicted to gain anything.
+
+        The best way without slow-downs of devices by each other is among them, as measured slow-downs may be wrong. No
+        proposal is simulated after ``limit_s`` seconds.
+        """
+        self._end_s = time.monotonic() + limit_s
+        found = self.proposed(least=1)
+        if self.is_possible and self.costs.slowdown is not None and self.costs.slowdown.max() > 1.0:
+            costs = shard_costs(self.costs)
+            free = replace(costs, slowdown=np.ones_like(costs.slowdown))
+            others = propose(self.shapes, free, self.pins, PRICES[:1], self._value_of, is_over=self._is_over, least=1)
+            found += [each for each in others[:1] if each not in found]
+        self._end_s = math.inf
+        return found
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._end_s
+
+    def least_s(self) -> float:
+        """Return the predicted seconds of the cheapest way to divide the model, with costs fitted to measurements.
+
+        Infinite if nothing can be divided.
+        """
+        if not self.is_possible:
+            return np.inf
+        price = self.factors.boundary / self.factors.work
+        best = self.choosers()[0].best(price)
+        if best is None:
+            return np.inf
+        return self.factors.work * (best.bound_s + price * (best.predicted_s - best.bound_s))
+
+    def beside(self, devices: Sequence[int]) -> tuple[Sharding, float] | None:
+        """Return the fastest way to divide the model over these devices for throughput, and its seconds per inference.
+
+        None for fewer than two devices, or if nothing can be divided.
+        """
+        if len(devices) < 2:
+            return None
+        costs = shard_costs(self.costs).of(devices)
+        found = propose(self.shapes, costs, predict=lambda way: self._value_of(way.over(devices)))
+        return (found[0].over(devices), found[0].predicted_s) if found else None
+
+    def _value_of(self, sharding: Sharding) -> float:
+        """Return the seconds of a sharding, simulated, or predicted if there is no time to simulate.
+
+        Infinite if weights exceed a device's memory, or ops cannot be divided in this way.
+        """
+        try:
+            held = weights_by_device(self.session, self.sharded(sharding))
+        except PlacementError:
+            return np.inf
+        if not all(held[name] <= limit for name, limit in self.limits.items() if name in held):
+            return np.inf
+        return sharding.predicted_s if self._is_over() else self.simulated_s(sharding)
+
+    def choosers(self) -> tuple[ShardChooser, ShardChooser]:
+        """Return a chooser for all devices, and one that ignores how much devices slow each other down."""
+        costs = shard_costs(self.costs)
+        alone = replace(costs, slowdown=np.ones_like(costs.slowdown))
+        return ShardChooser(self.shapes, costs, pins=self.pins), ShardChooser(self.shapes, alone, pins=self.pins)
+
+    def measured(
+        self,
+        proposals: Sequence[Sharding],
+        limit_s: float,
+        should_stop: Callable[[], bool],
+        opening_s: Callable[[Candidate], float] = lambda _: 0.0,
+    ) -> list[Sharding]:
+        """Measure proposals in turns with the fastest device, and return those that did not lose, the fastest first.
+
+        The result includes new ways that are cheapest by the measurements, and leaves out all that take more than NEAR
+        times as long as the device.
+
+        Args:
+            limit_s: Seconds for measuring; a proposal may overrun them up to MOST_OVER times.
+            should_stop: Returns True to end early.
+            opening_s: Estimates the seconds to compile a candidate.
+        """
+        runner = self.session.runner
+        end_s = time.monotonic() + limit_s
+        opened: dict[str, Sharding | None] = {}
+        whole = self.session.devices.placed[int(np.nansum(self.costs.table.op_s, axis=0).argmin())]
+        with contextlib.suppress(CandidateFailed):
+            for number, each in enumerate([None, *proposals]):
+                begin_s = time.monotonic()
+                candidate = Candidate(whole.openvino_name) if each is None else sharded_candidate(self.session, each)
+                if begin_s + opening_s(candidate) > end_s + (MOST_OVER - 1.0) * limit_s:
+                    break
+                runner.open(f"trial {number}", candidate)
+                opened[f"trial {number}"] = each
+                if should_stop() or (number and time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s):
+                    break
+            taken_s = {key: list[float]() for key in opened}
+            for number in range(MEASURED_ROUNDS if len(opened) > 1 else 0):
+                if number and time.monotonic() > end_s:
+                    break
+                for key, times_s in taken_s.items():
+                    times_s += runner.run(key, MEASURED_RUNS)
+        for key in opened:
+            runner.close(key)
+        if len(opened) < 2 or not all(taken_s.values()):
+            return list(proposals)
+        scale = self.whole_s / min(taken_s["trial 0"])
+        seen = {id(each): min(taken_s[key]) * scale for key, each in opened.items() if each is not None}
+        self.best_times = min(seen.values()) / self.whole_s
+        self.factors = fitted_factors(
+            self.costs, [self.sharded(p) for p in proposals if id(p) in seen], [*seen.values()]
+        )
+        self._end_s = end_s
+        prices = [self.factors.boundary / self.factors.work * near for near in NEAR_PRICES]
+        better = [] if self._is_over() else self.proposed(prices, MOST_TRIALS)
+        known = [replace(each, predicted_s=seen.get(id(each), self.simulated_s(each))) for each in proposals]
+        new = [each for each in better if each not in proposals]
+        self._end_s = math.inf
+        most_s = NEAR * self.whole_s
+        return sorted((each for each in [*known, *new] if each.predicted_s < most_s), key=lambda s: s.predicted_s)
+
+    def sharded(self, sharding: Sharding) -> ShardedGraph:
+        """Return the graph of the model divided in this way."""
+        found = next((made for each, made in self._made if each == sharding), None)
+        if found is None:
+            how = sharding.regions, sharding.devices, [spec.name for spec in self.session.devices.placed]
+            made = shard(self.model, self.session.graph, *how, fills=False, known=self.shapes)
+            found = made.outline
+            if self.session.scenarios:
+                found = replace(found, graph=sized(found.graph, made.model, self.session.scenarios))
+            self._made.append((sharding, found))
+        return found
+
+    def simulated_s(self, sharding: Sharding) -> float:
+        """Simulate the seconds of an inference, or per inference for throughput, with costs fitted to measurements."""
+        found = self.sharded(sharding)
+        costs = sharded_costs(self.costs, found, self.factors)
+        if self.is_steady:
+            return float(costs.period_s(np.array([found.devices]))[0])
+        return simulated_s(costs, found.devices)
+
+
+def told_under_hetero(proposals: ShardProposals) -> str | None:
+    """Return a note on what dividing the model, which HETERO cannot do, would gain; None if it gains nothing."""
+    found = proposals.proposed()
+    if not found:
+        return None
+    share = found[0].predicted_s / proposals.whole_s
+    return (
+        f"hsdag's own executor can divide this model: simulated, it takes {share:.2f} of the time on one device; "
+        f"measure it with --executor work-conserving"
+    )
+
+
+def told_undivided(proposals: ShardProposals) -> str | None:
+    """Return a note on why a model with state is not divided; None for models without state."""
+    if not proposals.is_possible or variable_of(proposals.session.graph) is None:
+        return None
+    costs = shard_costs(proposals.costs)
+    on_cpu = all(spec.plugin == "CPU" for spec in proposals.session.devices.placed)
+    sharing = ", which share the memory that weights are read from," if on_cpu else ""
+    return (
+        f"dividing this model is not predicted to gain anything: an inference takes {1e3 * proposals.whole_s:.3g} ms "
+        f"and a sync {1e3 * costs.launch_s:.2g} ms at least, and devices{sharing} take "
+        f"{costs.slowdown.max():.2f} times as long side by side"
+    )
+
+
+def named(shardings: Sequence[Sharding]) -> dict[str, Sharding]:
+    """Name ways to divide the model for the comparison, in their order."""
+    return {f"shards {rank}": sharding for rank, sharding in enumerate(shardings, start=1)}
+
+
+def shard_costs(costs: WorkConservingCosts) -> ShardCosts:
+    """Return the costs of shards: times of whole ops, slow-downs, and seconds to start a part and to pass bytes."""
+    own = costs.cut_costs
+    per_byte = own.read_s_per_byte + own.write_s_per_byte
+    slowdown = np.ones(costs.num_devices) if costs.slowdown is None else costs.slowdown.max(axis=1)
+    return ShardCosts(own.op_s, slowdown, float(own.launch_s.max()), float(per_byte.max()))
+
+
+def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
+    """Return a way to divide the model as a candidate."""
+    order = [spec.openvino_name for spec in session.devices.placed]
+    return Candidate.sharded(sharding.regions, sharding.devices, order)
+
+
+def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
+    """Return the number of ops that each device computes as a whole or in part, by name."""
+    divided = {v: list(region.shares) for region in sharding.regions for v in region.ops}
+    found = Counter(d for v, device in enumerate(sharding.devices) for d in divided.get(v, [device]))
+    return {spec.name: found[d] for d, spec in enumerate(session.devices.placed)}
+
+
+def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
+    """Return the bytes of weights on each device, by name; shared weights count on each device that needs them."""
+    held = resident_weight_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
+    return dict(zip([spec.name for spec in session.devices.placed], held, strict=True))

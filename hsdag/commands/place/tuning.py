@@ -1,0 +1,410 @@
+"""Tuning of devices before a search: races settings to find those with which each device runs the model fastest."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import psutil
+
+from hsdag.base.processes import CandidateFailed
+from hsdag.commands.place.comparison import FinalComparison, Verifier, check_of
+from hsdag.commands.place.result import DeviceSettings, TriedSetting, is_disturbed
+from hsdag.commands.place.session import Session
+from hsdag.commands.place.wanted import Wanted
+from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.machine.devices import DeviceSet, cpu_topology, default_of
+from hsdag.runtime.machine.settings import (
+    HINT,
+    OF_NUMBERS,
+    REQUESTS,
+    STREAMS,
+    THREADS,
+    Processors,
+    Purpose,
+    Setting,
+    in_words,
+    raises,
+    stages,
+)
+from hsdag.runtime.machine.usable import usable_memory_bytes
+from hsdag.runtime.measuring.caches import ProfileCache, identity
+from hsdag.runtime.measuring.inferences import requests_in_flight
+from hsdag.runtime.measuring.latency import Comparison, Ratio, compare
+from hsdag.runtime.measuring.messages import Candidate, ask
+from hsdag.runtime.measuring.runner import CandidateRunner
+from hsdag.runtime.measuring.settings import LEAST_ROUNDS, PROTOCOL, Tried, named, race
+from hsdag.runtime.measuring.worker import Worker
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT
+from hsdag.search.driver import Watcher
+from hsdag.search.options import ANY_PRECISION, PlaceOptions
+
+SHARE = 1 / 6
+"""Largest share of the budget for racing settings."""
+
+WARM_UPS = 1
+"""Least number of inferences before a setting is raced."""
+
+LEAST_COMPILING_S = 5.0
+"""Seconds that a setting may take to compile, however little time is left."""
+
+MEMORY_SHARE = 0.5
+"""Largest share of the free memory for settings that are compiled at the same time."""
+
+MOST_TIMES = 20.0
+"""Largest factor of the budget to advise for trying settings; more means that the time had run out before."""
+
+BYTES = ("i4", "i8", "nf4", "u4", "u8")
+"""Types of weights that OpenVINO may multiply without widening them."""
+
+_KEY = "settings: "
+"""Prefix of the keys of candidates in the runner."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A device whose settings were raced.
+
+    Attributes:
+        given: Device as the user named it.
+        spec: Device with the best settings.
+        default: Values of properties with which a model is compiled for ``given``.
+        tried: Settings that were raced.
+        is_decided: Whether the race left no doubt; only then is it kept in the cache.
+        beside: Rival under which ``given`` takes part in the comparison; None if nothing was changed.
+        apart: Relative differences of outputs from the reference's for ``given`` and ``spec``, if the setting changes
+            what is computed.
+        key: Key of the race in the cache.
+    """
+
+    given: DeviceSpec
+    spec: DeviceSpec
+    default: Mapping[str, str] = field(default_factory=dict)
+    tried: tuple[Tried, ...] = ()
+    is_decided: bool = True
+    beside: DeviceSpec | None = None
+    apart: tuple[float, float] | None = None
+    key: Mapping[str, Any] | None = None
+
+    @property
+    def setting(self) -> Setting:
+        """Properties that were added to the device."""
+        return {key: value for key, value in self.spec.properties.items() if key not in self.given.properties}
+
+
+def tune(
+    session: Session,
+    options: PlaceOptions,
+    watcher: Watcher,
+    fixed: Mapping[str, DeviceSpec] | None = None,
+    wanted: Wanted | None = None,
+) -> dict[str, Tuned]:
+    """Race the settings of all devices, make the session use the best, and return them by device name.
+
+    Partitions that differ only in their number of threads are raced once.
+
+    Args:
+        fixed: Devices that keep the settings they have, by name, as the user named them.
+        wanted: Collects what there was no time for.
+    """
+    if session.is_on_torch:
+        return {}
+    known = dict(fixed or {})
+    found = {
+        spec.name: Tuned(known[spec.name], spec, beside=_beside(session.devices, spec.name))
+        for spec in session.devices.all
+        if spec != known.get(spec.name, spec)
+    }
+    end_s = time.monotonic() + SHARE * options.budget_s
+    too_large = session.too_large(None)
+    kinds: dict[str, list[DeviceSpec]] = {}
+    for spec in (*session.devices.rivals, *session.devices.placed):
+        if spec.name not in too_large and spec.name not in known:
+            alike = {key: value for key, value in spec.properties.items() if key != THREADS}
+            kinds.setdefault(str((spec.plugin, spec.is_added, alike)), []).append(spec)
+    for number, specs in enumerate(kinds.values()):
+        if watcher.should_stop():
+            break
+        watcher.on_phase(f"trying settings of {specs[0].name}")
+        limit_s = (end_s - time.monotonic()) / (len(kinds) - number)
+        first = _raced(session, options, watcher, specs[0], limit_s, wanted or Wanted(options.budget_s))
+        if first is not None:
+            found |= {spec.name: _alike(spec, first) for spec in specs}
+    devices = tuned_devices(session.devices, found)
+    if devices != session.devices:
+        session.use(devices)
+    return found
+
+
+def _beside(devices: DeviceSet, name: str) -> DeviceSpec | None:
+    """Return the rival that is the device without its settings, if there is one."""
+    return next((spec for spec in devices.rivals if devices.defaults.get(spec.name) == name), None)
+
+
+def _alike(spec: DeviceSpec, raced: Tuned) -> Tuned:
+    """Return a device with the setting that was found for an equal one."""
+    best = replace(spec, properties={**spec.properties, **raced.setting})
+    beside = default_of(spec, spec.properties) if raced.setting and not spec.is_added else None
+    return replace(raced, given=spec, spec=best, beside=beside)
+
+
+def tuned_devices(devices: DeviceSet, found: Mapping[str, Tuned]) -> DeviceSet:
+    """Return the devices with the settings that were found; changed ones also become rivals without settings."""
+    known = devices.rivals
+    beside = {name: e.beside for name, e in found.items() if e.beside is not None and e.beside not in known}
+    placed, rivals = (
+        tuple(found[spec.name].spec if spec.name in found else spec for spec in specs)
+        for specs in (devices.placed, devices.rivals)
+    )
+    defaults = {spec.name: name for name, spec in beside.items()}
+    return DeviceSet(placed, (*rivals, *beside.values()), {**devices.defaults, **defaults})
+
+
+def _raced(
+    session: Session, options: PlaceOptions, watcher: Watcher, spec: DeviceSpec, limit_s: float, wanted: Wanted
+) -> Tuned | None:
+    """Return a device with its best setting, from the cache or by a race within ``limit_s``.
+
+    None if the model does not run on it or there was no time.
+    """
+    lowers = options.precision == ANY_PRECISION
+    key = {"kind": "settings", "model": session.digest, "device": identity(spec), "is_part": spec.is_added}
+    key |= {"is_steady": options.objective.is_steady, "lowers": lowers, "streams": _has_streams(session, spec)}
+    key |= {"most": options.max_difference, "reference": options.reference}
+    cache = ProfileCache(None) if options.fresh else ProfileCache.default()
+    known = cache.get(key)
+    if known is not None:
+        return replace(_from_record(spec, known), key=key)
+    contest = _Contest(session, options, spec, lowers=lowers)
+    try:
+        found = contest.run(limit_s, watcher)
+    except CandidateFailed:
+        return None
+    finally:
+        contest.close()
+    if found is None:
+        watcher.note(f"there was no time to try settings of {spec.name}")
+        enough = contest.needed_s / limit_s if limit_s > 0 else math.inf
+        wanted.add(f"try settings of {spec.name}", options.budget_s * enough if enough < MOST_TIMES else None)
+        return None
+    if not found.is_decided:
+        wanted.add(f"decide about settings of {spec.name}")
+    if found.is_decided:
+        cache.put(key, _record(found))
+    return replace(found, key=key)
+
+
+class _Contest:
+    """Race of the settings of one device in the session's worker."""
+
+    def __init__(self, session: Session, options: PlaceOptions, spec: DeviceSpec, *, lowers: bool) -> None:
+        self.spec = spec
+        self._session = session
+        self._check = check_of(session, options)
+        if lowers and not self._check.reduced:
+            self._check = replace(self._check, reduced="a lower precision")
+        objective = THROUGHPUT if options.objective.is_steady else LATENCY
+        self._runner = CandidateRunner(session.client, objective, session.runner.limits, session.scenarios)
+        graph = session.graph
+        self._purpose = Purpose(
+            is_steady=options.objective.is_steady,
+            lowers=lowers,
+            has_state=any(graph.variables),
+            is_compressed=bool(np.isin(graph.element_types, BYTES)[graph.weight_bytes > 0].any()),
+            is_part=spec.is_added,
+            has_streams=_has_streams(session, spec),
+        )
+        self._verifier = Verifier(self._runner, self._check)
+        self._rng = np.random.default_rng(options.seed)
+        self._default: Mapping[str, str] = {}
+        self.needed_s = 0.0  # seconds that the race needs at least
+        self._was_late = False  # whether a setting took too long to compile
+
+    def run(self, limit_s: float, watcher: Watcher) -> Tuned | None:
+        """Race settings for at most ``limit_s``, and return the device with the best; None if that is too short.
+
+        Raises CandidateFailed if the model does not run on the device.
+        """
+        begin_s = time.monotonic()
+        first = _KEY + named({})
+        opened = self._runner.open(first, Candidate(self.spec.openvino_name))
+        offer = self._session.client.call(ask(Worker.offer, first, self.spec.openvino_name), self._runner.limits.run_s)
+        self._default = offer.default
+        found = stages(self.spec, offer, self._purpose, _processors())
+        held = 2 * (float(self._session.graph.weight_bytes.sum()) + 1.0)  # weights may be repacked
+        num_open = int(MEMORY_SHARE * usable_memory_bytes() / held)
+        found = tuple(stage[: max(num_open - 1, 0)] for stage in found if num_open > 1)
+        if not found:
+            return Tuned(self.spec, self.spec, offer.default)
+        ran_s = time.monotonic()
+        self._runner.run(first, 1)
+        run_s = time.monotonic() - ran_s
+        left_s = limit_s - (time.monotonic() - begin_s)
+        least_s = opened.compile_s + 2 * (WARM_UPS + 2 * LEAST_ROUNDS) * run_s
+        self.needed_s = time.monotonic() - begin_s + least_s
+        if least_s > left_s:
+            return None
+        most_s = max(left_s, LEAST_COMPILING_S)
+        self._runner.limits, self._runner.compiling_s = replace(self._runner.limits, compile_s=most_s), 0.0
+
+        def compare_settings(settings: Mapping[str, Setting], seconds: float) -> Comparison:
+            if watcher.should_stop():
+                return Comparison({}, {})
+            protocol = replace(PROTOCOL, limit_s=seconds)
+            round_s = 2 * len(settings) * run_s
+            if protocol.min_rounds * round_s > seconds:
+                protocol = replace(protocol, min_rounds=LEAST_ROUNDS)
+            try:
+                return compare(
+                    lambda name, runs: self._runner.run(_KEY + name, runs),
+                    list(settings),
+                    list(settings),
+                    protocol,
+                    self._rng,
+                    prepare=lambda name: self._open(name, settings[name]),
+                    num_sure=2,
+                    should_stop=watcher.should_stop,
+                )
+            finally:
+                self.close()
+
+        raced = race(found, compare_settings, left_s, time.monotonic, least_s=least_s)
+        best = replace(self.spec, properties={**self.spec.properties, **raced.setting})
+        apart = self._apart(raced.setting) if OF_NUMBERS & raced.setting.keys() else None
+        is_decided = raced.is_decided and not self._was_late
+        return Tuned(self.spec, best, offer.default, raced.tried, is_decided, apart=apart)
+
+    def _apart(self, setting: Setting) -> tuple[float, float] | None:
+        """Return the relative differences of outputs from the reference's without and with a setting, if known."""
+        found: list[float] = []
+        for each in ({}, setting):
+            key = _KEY + named(each)
+            with suppress(CandidateFailed):
+                self._runner.open(key, Candidate(self.spec.openvino_name, properties=each))
+                relative = self._verifier.difference(key)["max_relative"]
+                found.append(math.inf if relative is None else relative)
+        return (found[0], found[1]) if len(found) == 2 and all(map(math.isfinite, found)) else None
+
+    def _open(self, name: str, setting: Setting) -> None:
+        """Compile a setting. Raises CandidateFailed if it does not compile, or its outputs differ too much."""
+        key = _KEY + name
+        if key not in self._runner.candidates:
+            try:
+                self._runner.open(key, Candidate(self.spec.openvino_name, properties=setting))
+            except CandidateFailed as failure:
+                self._was_late |= failure.is_late
+                raise
+        if self._check.is_limit or not raises(setting, self._default):
+            reason = self._verifier.compared(key, is_split=False).reason
+            if reason is not None:
+                raise CandidateFailed(reason)
+
+    def close(self) -> None:
+        """Close all candidates."""
+        self._verifier.close()
+        for key in list(self._runner.candidates):
+            self._runner.close(key)
+
+
+def _has_streams(session: Session, spec: DeviceSpec) -> bool:
+    """Return whether a device only ever runs whole models, so that it may have several streams."""
+    return spec in session.devices.rivals or len(session.devices.placed) == 1
+
+
+def _processors() -> Processors:
+    topology = cpu_topology()
+    physical = psutil.cpu_count(logical=False) or topology.threads
+    return Processors(topology.threads, min(physical, topology.threads), is_hybrid=topology.efficiency > 0)
+
+
+def _record(tuned: Tuned) -> dict[str, Any]:
+    tried = [
+        {"setting": each.setting, "ratio": each.ratio and asdict(each.ratio), "failure": each.failure}
+        for each in tuned.tried
+    ]
+    kept = {"default": dict(tuned.default), "is_decided": tuned.is_decided, "apart": tuned.apart}
+    return {**kept, "setting": tuned.setting, "tried": tried}
+
+
+def _from_record(spec: DeviceSpec, record: Mapping[str, Any]) -> Tuned:
+    tried = tuple(
+        Tried(each["setting"], each["ratio"] and Ratio(**each["ratio"]), each["failure"]) for each in record["tried"]
+    )
+    best = replace(spec, properties={**spec.properties, **record["setting"]})
+    apart = record["apart"] and tuple(record["apart"])
+    return Tuned(spec, best, record["default"], tried, record["is_decided"], apart=apart)
+
+
+def forget_beaten(tuned: Mapping[str, Tuned], final: FinalComparison) -> None:
+    """Drop settings from the cache if the answer is their device without them."""
+    for each in tuned.values():
+        if each.key is not None and each.beside is not None and each.beside.name == final.answer:
+            ProfileCache.default().drop(each.key)
+
+
+def settings_record(tuned: Tuned, final: FinalComparison) -> DeviceSettings:
+    """Return the record of a device's settings; none is chosen if the answer is the device without them."""
+    tried = []
+    for each in tuned.tried:
+        ratio: dict[str, Any] = {}
+        if each.ratio is not None:
+            ratio = {"ratio": each.ratio.value, "ci95": tuple(each.ratio.interval)}
+        tried.append(TriedSetting(setting=each.setting, failure=each.failure, **ratio))
+    name, beside = tuned.spec.name, tuned.beside
+    record = DeviceSettings(device=name, default=dict(tuned.default), tried=tuple(tried), is_decided=tuned.is_decided)
+    if tuned.default.get(HINT) == "THROUGHPUT" and REQUESTS in tuned.default:
+        record = record.model_copy(update={"requests": requests_in_flight(int(tuned.default[REQUESTS]))})
+    if not tuned.setting or (beside is not None and beside.name == final.answer):
+        return record
+    chosen: dict[str, Any] = {
+        "setting": tuned.setting,
+        "words": in_words(tuned.setting, tuned.default),
+        "apart": tuned.apart,
+    }
+    if record.requests is not None and STREAMS in tuned.setting:
+        chosen["requests"] = requests_in_flight(int(tuned.setting[STREAMS]))
+    if beside is not None and {beside.name, name} <= final.comparison.samples.keys():
+        over = final.comparison.ratio(name, beside.name)
+        if not is_disturbed(over, final.others):
+            chosen |= {"ratio": over.value, "ci95": tuple(over.interval)}
+    return record.model_copy(update=chosen)
+
+
+def settings_sentence(settings: Sequence[DeviceSettings], used: Collection[str]) -> str:
+    """Return sentences on what the settings of the ``used`` devices change and gain; empty if none was changed."""
+    chosen = [each for each in settings if each.device in used and each.setting]
+    alike: dict[str, list[DeviceSettings]] = {}
+    for each in chosen:
+        alike.setdefault(each.words, []).append(each)
+    return " ".join(_said(words, each) for words, each in alike.items())
+
+
+def _said(words: str, settings: Sequence[DeviceSettings]) -> str:
+    names, first = " and ".join(each.device for each in settings), settings[0]
+    nearer = first.model_copy(update={"ratio": None}).gain
+    if first.ratio is None:
+        return f"{names} {'is' if len(settings) == 1 else 'are'} used {words}{f', {nearer}' if nearer else ''}."
+    low, high = (None if end is None else f"{100 * (end - 1):.1f}%" for end in first.ci95)
+    interval = "" if low is None else f" (95% interval {low} to {high})"
+    faster = f"{100 * (first.ratio - 1):.1f}% faster{interval} than as OpenVINO sets it up"
+    return f"{names} {words} is {faster}{f', and {nearer}' if nearer else ''}."
+
+
+def one_device_sentence(settings: DeviceSettings | None, device: str, more: str) -> str:
+    """Return what settings gain on the only device; ``more`` says how to name further devices."""
+    hint = f"to gain more, name a second device with --devices{more}"
+    if settings is not None and settings.setting:
+        return f"{settings_sentence([settings], [device])} It is the only device to place on; {hint}."
+    num = 0 if settings is None else len(settings.tried)
+    if not num:
+        return f"{device} is the only device to place on, and no settings of it were tried; {hint}."
+    if settings is not None and not settings.is_decided:
+        doubt = "not decided: repeat it with more time, or with nothing else running"
+        return f"Whether {device} is faster with other settings is {doubt}; {hint}."
+    tried = "the other setting that was" if num == 1 else f"any of {num} other settings that were"
+    return f"{device} is not faster with {tried} tried; {hint}."

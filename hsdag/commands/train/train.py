@@ -1,0 +1,224 @@
+"""Train a policy on problems of a family, and compare it with an expert on problems that it was not trained on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from hsdag import __version__
+from hsdag.base.errors import OptionError, SearchError, check_seed
+from hsdag.base.files import FileLock
+from hsdag.commands.sources import find_family
+from hsdag.commands.train.problems import TrainingProblem, training_problems
+from hsdag.commands.train.rules import RuleTraining, RuleTrainingOptions
+from hsdag.methods.learned.base import one_thread
+from hsdag.methods.learned.training import SAVE_EVERY_S, State, check_same, described
+from hsdag.methods.lists.rules import METHOD as RULES
+from hsdag.methods.policy_file import StateFile, write_policy
+from hsdag.methods.registry import changed_options
+from hsdag.search.driver import Watcher
+from hsdag.search.evaluators.base import SearchStopped
+from hsdag.search.options import SolveOptions
+from hsdag.workers.pool import check_workers, pool_of
+
+UNSEEN = 1_000_000
+"""Number of the first problem of each family that is used for tests and never for training."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of a training. Raises OptionError for a value out of range.
+
+    Args:
+        family: Name of a family of problems, several joined by commas, or all.
+        problems: Number of problems to train on.
+        updates: Number of updates of the policy.
+        expert_evaluations: Number of plans that the expert evaluates: annealing, limited by a number and not by time
+            so that it finds the same plan on any machine.
+        unseen: Number of other problems to test the policy on.
+        changes: Hyper-parameters of the training by name.
+        workers: Other processes that share the training: ``local:N``, ``ray`` or ``ray://HOST:PORT``.
+    """
+
+    family: str
+    problems: int = 200
+    updates: int = 1500
+    expert_evaluations: int = 60_000
+    unseen: int = 20
+    seed: int = 0
+    changes: Mapping[str, str] = field(default_factory=dict)
+    workers: str | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if self.workers is not None:
+            check_workers(self.workers)
+        for name in ("problems", "updates", "unseen", "expert_evaluations"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if (self.seed + 1) * self.problems > UNSEEN:
+            raise OptionError(
+                f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
+                f"are tried on, not {(self.seed + 1) * self.problems}"
+            )
+        _ = self.learning  # raises an error for wrong hyper-parameters
+
+    @property
+    def learning(self) -> RuleTrainingOptions:
+        """Return the hyper-parameters of the training. Raises OptionError for an unknown name or a wrong value."""
+        return changed_options(RULES, RuleTrainingOptions(), self.changes)
+
+    @property
+    def expert(self) -> SolveOptions:
+        """Return the options of the expert's search."""
+        return SolveOptions("sa", budget_s=math.inf, max_evaluations=self.expert_evaluations)
+
+    @property
+    def source(self) -> dict[str, str | int | float]:
+        """Return the options that determine the problems and the expert, as JSON values."""
+        return {name: getattr(self, name) for name in ("family", "problems", "seed", "expert_evaluations")}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the options in which a resumed training must agree with the stored state: all but ``updates``."""
+        return described(RULES, self.source | asdict(self.learning))
+
+
+class TrainResult(BaseModel):
+    """The file of a trained policy, and the policy's card."""
+
+    model_config = ConfigDict(frozen=True)
+
+    policy: Path
+    card: dict[str, Any]
+
+
+def run_train(
+    options: TrainOptions,
+    path: Path,
+    *,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> TrainResult:
+    """Train a policy, test it on problems that it was not trained on, and write it to ``path`` with its card.
+
+    The state is saved every few seconds to ``path`` with the suffix .state. A resumed training gives the same policy as
+    one without a break, with any number of workers, and may be given more updates.
+
+    Args:
+        path: Policy file to write.
+        resume: Continue from the saved state.
+        watcher: Gets every update as a step. If it stops the training, the state is saved, and SearchStopped raised.
+
+    Raises SearchError if the state belongs to another training, is missing with ``resume``, or is present without it,
+    or if another process is writing to ``path``; OptionError for a wrong family; OutputError if a file cannot be
+    written; and DeviceError if a worker cannot be used.
+    """
+    begin_s = time.monotonic()
+    watcher = watcher or Watcher()
+    family = find_family(options.family)
+    file = StateFile(path.with_suffix(".state"))
+    if not resume and file.path.exists():
+        raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
+    if (stored := file.load()) is not None:
+        check_same(options.identity, stored[1])
+        if stored[1]["done"] > options.updates:
+            done = f"the stored training has made {stored[1]['done']} updates"
+            raise SearchError(f"{done}; --updates has to be at least as many, not {options.updates}")
+    elif resume:
+        raise SearchError(f"nothing to resume: there is no {file.path}; start the training without --resume")
+
+    def check() -> None:
+        if watcher.should_stop():
+            raise SearchStopped
+
+    numbers = range(options.seed * options.problems, (options.seed + 1) * options.problems)
+    taken = f"another training is writing to {path}; wait for it, or name another file with --output"
+    with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, watcher.note) as pool, one_thread():
+        watcher.on_phase(f"{options.problems} problems of {family.name}")
+        problems = training_problems(family, numbers, None, check, pool)
+        watcher.on_phase(f"training, {options.updates} updates")
+        training = RuleTraining(problems, options.learning, options.seed, check, pool)
+        _improve(training, options, file, stored, check, watcher.on_step)
+        watcher.on_phase(f"trying it on {options.unseen} problems that were not trained on")
+        unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, check, pool)
+        worth = means_over_expert(training.worth, unseen)
+    weights, card = training.policy()
+    card |= options.source | {
+        "name": family.name,
+        "family": family.name,
+        "hsdag": __version__,
+        "updates": options.updates,
+        "unseen": worth,
+        "seconds": round(time.monotonic() - begin_s, 1),
+        "figures": "simulated",
+    }
+    write_policy(path, weights, card)
+    file.path.unlink(missing_ok=True)
+    return TrainResult(policy=path, card=card)
+
+
+def _improve(
+    training: RuleTraining,
+    options: TrainOptions,
+    file: StateFile,
+    stored: State | None,
+    check: Callable[[], None],
+    on_step: Callable[[str], None],
+) -> None:
+    """Make the remaining updates, and save the state, also if ``check`` raises SearchStopped."""
+    if stored is None:
+        training.begin()
+    else:
+        training.restore(*stored)
+
+    def save() -> None:
+        tensors, state = training.state()
+        file.save(tensors, options.identity | state)
+
+    saved_s = time.monotonic()
+    try:
+        while training.num_updates < options.updates:
+            check()
+            training.update()
+            on_step(f"update {training.num_updates} of {options.updates}")
+            if time.monotonic() - saved_s > SAVE_EVERY_S:
+                save()
+                saved_s = time.monotonic()
+    except SearchStopped:
+        save()
+        raise
+    save()
+
+
+def means_over_expert(
+    worth: Callable[[TrainingProblem], tuple[float, float]], problems: Sequence[TrainingProblem]
+) -> dict[str, float | None]:
+    """Return a policy's mean values relative to the expert's, of its first schedules and of the best of 16 rounds.
+
+    Problems for which the policy finds no plan that fits into memory are left out of the means; the entries
+    ``first_failed`` and ``best_failed`` count them. A mean over no problems is None.
+
+    Args:
+        worth: Function from a problem to the policy's two values on it.
+    """
+    ratios = []
+    for problem in problems:
+        if problem.experts:
+            best = min(score.value for score in problem.evaluator.evaluate(problem.experts))
+            ratios.append([value / best for value in worth(problem)])
+    first, least = ([ratio for ratio in each if np.isfinite(ratio)] for each in np.array(ratios).reshape(-1, 2).T)
+    return {
+        "problems": len(ratios),
+        "first_over_annealing": float(np.mean(first)) if first else None,
+        "first_failed": len(ratios) - len(first),
+        "best_of_16": float(np.mean(least)) if least else None,
+        "best_failed": len(ratios) - len(least),
+    }

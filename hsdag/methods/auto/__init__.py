@@ -1,0 +1,1 @@
+"""Run several methods under one budget."""

@@ -1,1 +1,0 @@
-"""Portfolios: several methods under one budget."""

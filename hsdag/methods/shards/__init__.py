@@ -1,0 +1,1 @@
+"""Propose regions of a model that several devices compute together."""

@@ -1,0 +1,267 @@
+"""Turns of a portfolio: which method comes when, here or side by side on workers; and one method with several seeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hsdag.base.errors import ExecutionError, OptionError
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import LEAST_GAIN, Contribution, Incumbent, Limits, Result, Status
+from hsdag.methods.registry import find_method, make_placer
+from hsdag.runtime.problem.bounds.simple import Bound
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.search.evaluators.base import Checkpoint, Evaluator
+from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.workers.pool import Exchange, Findings, Job, Pool
+
+EXCHANGE_S = 0.25
+"""How often a turn on a worker tells the others what it has found."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A method's turn: the share of what is left of the budget that it may use, which seed of how many, and its
+    hyper-parameters, where they are not the default ones."""
+
+    method: str
+    share: float
+    round: int = 0
+    options: Any = None
+
+    def take(self, problem: Problem, evaluator: Evaluator, limits: Limits) -> TurnEnd | None:
+        """Let the method search; None where it cannot search the problem."""
+        try:
+            method = self.method
+            placer = make_placer(method, is_cheap=True) if self.options is None else find_method(method)(self.options)
+            result = placer.search(problem, evaluator, limits)
+        except OptionError:
+            return None
+        except Exception as error:  # noqa: BLE001 - the other methods go on
+            return TurnEnd(failure=f"{type(error).__name__}: {error}")
+        return TurnEnd(result.status, None, result.lower_bound, result.plan, parts=result.contributions)
+
+
+@dataclass(frozen=True)
+class TurnEnd:
+    """How a turn ended: its status, or why it has none; its bound, its best plan, and the plans that it simulated.
+
+    ``parts`` is what it had other methods do.
+    """
+
+    status: Status | None = None
+    failure: str | None = None
+    bound: Bound | None = None
+    plan: Plan | None = None
+    num_plans: int = 0
+    parts: tuple[Contribution, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class TurnJob(Job[TurnEnd | None]):
+    """A turn on a worker; None where the method cannot search the problem."""
+
+    turn: Turn
+    problem: Problem
+    evaluator: Evaluator
+    limits: Limits
+    evaluations: float
+
+    def run(self, exchange: Exchange) -> TurnEnd | None:
+        """Search, and tell others of better plans and bounds; ends when no better plan can be found."""
+        told_s = time.monotonic()
+
+        def is_over() -> bool:
+            nonlocal told_s
+            if time.monotonic() - told_s < EXCHANGE_S:
+                return False
+            best = next(iter(recorder.best()), None)
+            told_s = time.monotonic()
+            own = Findings(bound=recorder.bound)
+            own = own if best is None else replace(own, plan=best.plan, value=best.score.value)
+            known = exchange(own)
+            return known.is_over or is_proven(known)
+
+        recorder = RecordingEvaluator(
+            self.evaluator, Budget(self.limits.seconds, self.evaluations), should_stop=is_over
+        )
+        if (end := self.turn.take(self.problem, recorder, self.limits)) is None:
+            return None
+        plan = end.plan or next((event.plan for event in recorder.best()), None)
+        return replace(end, plan=plan, bound=end.bound or recorder.bound, num_plans=recorder.num_evaluations)
+
+
+def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, end: TurnEnd) -> None:
+    """Take note of what a turn contributed since ``began_s``, when the best value was ``before``.
+
+    What it had others do comes first and is theirs.
+    """
+    for part in (each.later(began_s) for each in end.parts):
+        after = min(part.after, before)
+        name = f"{part.method} in {turn.method}"
+        incumbent.contributions.append(replace(part, method=name, before=before, after=after))
+        began_s, before = part.ended_s, after
+    after = incumbent.best_score
+    incumbent.contributions.append(
+        Contribution(turn.method, began_s, incumbent.elapsed_s, before, after, end.bound, end.status, end.failure)
+    )
+
+
+def is_proven(findings: Findings) -> bool:
+    """Whether the best plan meets the bound, but for rounding."""
+    bound = findings.bound
+    return bound is not None and np.isfinite(findings.value) and findings.value <= bound.value * (1 + LEAST_GAIN)
+
+
+MOST_SHARE, LEAST_S = 0.25, 0.5
+"""Of what is left of the budget, what one turn on a worker may take, and seconds that it gets in any case: the next one
+begins with the best plan of all."""
+LOOK_EVERY_S, GRACE_S = 0.1, 1.0
+"""How often it is looked what workers have found, and how long they have to end when the search does."""
+
+
+@dataclass(eq=False)
+class SideBySide:
+    """Hands out turns to as many workers as there are; all hear of the best plan and the largest bound.
+
+    ``most_idle`` turns of annealing in a row that find nothing better end a search without a limit of seconds.
+    """
+
+    incumbent: Incumbent
+    pool: Pool
+    evaluator: Evaluator
+    most_idle: float
+    most_share: float = MOST_SHARE
+
+    def __post_init__(self) -> None:
+        self._idle = 0
+        self._running: dict[Future[TurnEnd | None], tuple[Turn, float, float]] = {}  # since when, the best value then
+        self.pool.begin(Findings(self.incumbent.best, self.incumbent.best_score, self.incumbent.lower_bound))
+
+    def search(self, turns: Iterable[Turn]) -> Status:
+        """Take the turns; how the search ended. Raises SearchStopped when the evaluator does."""
+        try:
+            for turn in turns:
+                if (status := self._collected(self.pool.num_workers - 1)) is not None:
+                    return status
+                if self.incumbent.left_s < LEAST_S or self._is_idle:
+                    break
+                self._submit(turn)
+            if (status := self._collected(0)) is not None:
+                return status
+            return Status.FEASIBLE if self._is_idle or self.incumbent.left_s >= LEAST_S else Status.TIME_LIMIT
+        finally:
+            self._end()
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._idle >= self.most_idle and not np.isfinite(self.incumbent.left_s)
+
+    def _submit(self, turn: Turn) -> None:
+        incumbent = self.incumbent
+        seconds = max(min(turn.share, self.most_share) * incumbent.left_s, LEAST_S)
+        limits = replace(
+            incumbent.limits,
+            seconds=min(seconds, incumbent.left_s),
+            num_workers=1,
+            seed=incumbent.limits.seed + turn.round,
+            known=() if incumbent.best is None else (incumbent.best,),
+            is_again=False,
+            pool=None,
+        )
+        share = incumbent.evaluations_left / self.pool.num_workers
+        job = TurnJob(turn, incumbent.problem, self.evaluator, limits, max(share, 1.0))
+        self._running[self.pool.submit(job)] = turn, incumbent.elapsed_s, incumbent.best_score
+
+    def _collected(self, most: int) -> Status | None:
+        """Wait until at most so many turns run, with news of all meanwhile; how the search ended, if it did."""
+        while len(self._running) > most:
+            done = wait(self._running, LOOK_EVERY_S, FIRST_COMPLETED).done
+            self._take_over()
+            ended = [self._ended(future, *self._running.pop(future)) for future in done]
+            self.incumbent.check()
+            proofs = [status for status in ended if status in (Status.OPTIMAL, Status.INFEASIBLE)]
+            if is_proven(self.pool.findings):
+                return Status.OPTIMAL
+            if proofs:
+                return proofs[0]
+        return None
+
+    def _take_over(self) -> None:
+        """Have the best plan of any worker evaluated here, whatever the budget, and keep the bound."""
+        found = self.pool.findings
+        if found.plan is not None and found.value < self.incumbent.best_score:
+            self.incumbent.report([found.plan])
+        self.incumbent.report(bound=found.bound)
+
+    def _ended(self, future: Future[TurnEnd | None], turn: Turn, began_s: float, before: float) -> Status | None:
+        """Take note of the end of a turn; its status, None where it has none."""
+        incumbent = self.incumbent
+        try:
+            end = future.result()
+        except ExecutionError as error:
+            end = TurnEnd(failure=str(error))
+        if end is None:  # not for this problem
+            return None
+        incumbent.report([] if end.plan is None else [end.plan], count=end.num_plans, bound=end.bound)
+        self.pool.exchange(Findings(incumbent.best, incumbent.best_score, end.bound))
+        if turn.round:
+            self._idle = 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else self._idle + 1
+        note_turn(incumbent, turn, began_s, before, end)
+        return end.status
+
+    def _end(self) -> None:
+        """Have the workers end, and keep what they have found."""
+        self.pool.exchange(Findings(is_over=True))
+        done = wait(self._running, GRACE_S).done
+        self._take_over()
+        for future, running in self._running.items():
+            if future in done:
+                self._ended(future, *running)
+            else:
+                future.cancel()
+        self._running.clear()
+        self.pool.rest()  # what is measured next has the machine to itself
+
+
+ROLLOUT_SHARE, LEAST_ROLLOUT_S = 0.25, 5.0
+"""Of the budget of a learned method that measures, what workers get to search in simulation first; and the seconds that
+this has to be, since they need some of them to start."""
+
+
+def search_with_restarts(
+    placer: Placer[Any], problem: Problem, evaluator: Evaluator, limits: Limits, checkpoint: Checkpoint | None = None
+) -> Result:
+    """What ``placer.search`` does; a seeded method searches once on each worker, with seeds from the given one on.
+
+    All hear of the largest bound. A learned method that measures searches here as it does without workers, from the
+    best plan that they have found in simulation before; they rest while it measures. Raises as ``placer.search`` does.
+    """
+    pool = limits.pool
+    copy = evaluator.for_workers
+    if pool is None or copy is None or not placer.is_seeded:
+        return placer.search(problem, evaluator, limits, checkpoint)
+    placer.check(problem)
+    if not (placer.learns and evaluator.measures):
+        return _restarted(placer, Incumbent(problem, evaluator, limits, checkpoint), copy, pool, 0)
+    rollouts_s = ROLLOUT_SHARE * limits.seconds
+    if rollouts_s < LEAST_ROLLOUT_S or (checkpoint is not None and checkpoint.load() is not None):
+        return placer.search(problem, evaluator, limits, checkpoint)
+    first = Incumbent(problem, evaluator, replace(limits, seconds=rollouts_s))
+    before = _restarted(placer, first, copy, pool, 1)
+    known = limits.known if before.plan is None else (*limits.known, before.plan)
+    limits = replace(limits, seconds=limits.seconds - before.seconds, known=known)
+    result = placer.search(problem, evaluator, limits, checkpoint)
+    return replace(result, contributions=before.contributions + result.contributions)
+
+
+def _restarted(placer: Placer[Any], incumbent: Incumbent, copy: Evaluator, pool: Pool, first: int) -> Result:
+    """The best of searches with as many seeds as there are workers."""
+    turns = [Turn(placer.name, 1.0, first + k, options=placer.options) for k in range(pool.num_workers)]
+    return incumbent.concluded(lambda each: SideBySide(each, pool, copy, float("inf"), 1.0).search(turns))

@@ -1,1 +1,0 @@
-"""Explain searches, and report them as one HTML page that needs no network, with figures drawn by Bokeh."""

@@ -1,0 +1,1 @@
+"""Score plans: simulated, measured or both; record the scores."""

@@ -1,0 +1,281 @@
+"""The final comparison: what is called faster, what is left out, and what the answer has to pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.base.errors import SearchError
+from hsdag.base.processes import WorkerClient
+from hsdag.commands.place.comparison import (
+    NO_TIME,
+    PART_S,
+    Check,
+    FinalComparison,
+    Pace,
+    Verifier,
+    family_ratios,
+    final_comparison,
+)
+from hsdag.commands.place.result import Verdict
+from hsdag.ir.device import parse_devices
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.shards.regions import Region
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
+from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, worker_client
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.runner import CandidateRunner
+from hsdag.runtime.objectives import LATENCY
+
+WHOLE = Candidate("CPU")
+SPECS = parse_devices(",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB"))
+PINNED = {"CPU": "a pin"}
+BROKEN, FULL = {"BROKEN": Candidate("NO_SUCH_DEVICE")}, Check(reduced="")
+
+
+@pytest.fixture(scope="module")
+def comparisons_are_short() -> None:
+    """Not here: how long they are is what a test is about."""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerClient]:
+    """Of a worker for a model of five ops."""
+    path = tmp_path_factory.mktemp("final") / "joined.xml"
+    x = opset13.parameter([2, 8], np.float32, name="x")
+    both = opset13.concat([opset13.tanh(x, name="left"), opset13.sin(x, name="right")], 0, name="both")
+    ov.serialize(ov.Model([opset13.result(opset13.exp(both, name="last"))], [x], "joined"), path)
+    with worker_client(WorkerSetup(path, SPECS)) as client:
+        yield client
+
+
+def test_the_more_finalists_ran_the_wider_their_intervals_are() -> None:
+    rng = np.random.default_rng(0)
+    names = ["CPU", "A", "B", "C"]
+    found = Comparison({name: Samples(tuple((s,) for s in rng.uniform(1, 2, 8))) for name in names}, {})
+    assert family_ratios(found, ["A", "B", "never ran"], "CPU") == {n: found.ratio(n, "CPU", 2) for n in ("A", "B")}
+    assert family_ratios(found, names[1:], "CPU")["A"].low < found.ratio("A", "CPU", 2).low
+
+
+def compared(
+    client: WorkerClient,
+    finalists: list[str],
+    limit_s: float,
+    compile_s: float,
+    opening_s: float = 0.0,
+    after_s: float = 0.0,
+    **slow: bool,
+) -> tuple[FinalComparison, float]:
+    """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
+    now_s = 0.0
+
+    def on_step(step: str) -> None:
+        nonlocal now_s
+        now_s += compile_s * step.startswith("preparing")
+
+    result = final_comparison(
+        CandidateRunner(client, LATENCY),
+        dict.fromkeys(finalists, WHOLE),
+        {"CPU": WHOLE, **dict.fromkeys(slow, WHOLE)},
+        {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
+        Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
+        Check(reduced="bf16"),
+        slow=[name for name, is_known in slow.items() if is_known],
+        end_s=time.monotonic() + 1e3,
+        opening_s=lambda _: opening_s,
+        after_s=after_s,
+        rng=np.random.default_rng(0),
+        on_step=on_step,
+        clock=lambda: now_s,
+    )
+    return result, now_s
+
+
+@pytest.mark.parametrize(
+    ("num", "limit_s", "compile_s", "ran"),
+    [
+        (3, 9.75, 3.0, {"placement 1", "AUTO:CPU"}),
+        (2, 6.0, 3.0, {"placement 1"}),
+        (2, 6.0, 20.0, {"placement 1"}),
+        (2, 60.0, 3.0, {"placement 1", "placement 2", "AUTO:CPU", "HETERO:placement 1"}),
+    ],
+)
+def test_rivals_for_which_there_is_no_time_are_dropped_before_they_are_compiled(
+    client: WorkerClient, num: int, limit_s: float, compile_s: float, ran: set[str]
+) -> None:
+    finalists = [f"placement {rank + 1}" for rank in range(num)]
+    result, took_s = compared(client, finalists, limit_s, compile_s)
+    comparison = result.comparison
+    assert set(comparison.samples) == {"CPU", *ran}
+    assert not comparison.failures
+    assert took_s == compile_s * len(comparison.samples)
+    assert {len(each.rounds) for each in comparison.samples.values()} == {2}
+
+
+@pytest.mark.parametrize(("opening_s", "after_s"), [(2e3, 0.0), (8e2, 3e2)])
+def test_a_finalist_that_would_leave_no_time_for_what_follows_is_not_compiled(
+    client: WorkerClient, opening_s: float, after_s: float
+) -> None:
+    """Of 1000 s."""
+    comparison = compared(client, ["placement 1"], 60.0, 1.0, opening_s, after_s)[0].comparison
+    assert comparison.failures == {"placement 1": NO_TIME}
+    assert "CPU" in comparison.samples
+
+
+def test_what_parts_took_to_compile_before_is_expected_of_others() -> None:
+    divided = Candidate("CPU_A,CPU_B", ("CPU_A",), regions=(Region("rows", (0,), (0,), {0: (0, 1)}),) * 9)
+    assert divided.num_parts == 20
+    assert Pace(1.0).opening_s(divided) == pytest.approx(2.0 + 20 * PART_S)
+    assert Pace.of(None, 1.0, part_s=0.5).opening_s(divided) == pytest.approx(10.0)
+    assert Pace(1.0, part_s=9.0).opening_s(WHOLE) == 1.0
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_device_is_always_compared_unless_it_is_known_to_be_slow(client: WorkerClient, is_known: bool) -> None:
+    comparison = compared(client, ["placement 1"], 6.0, 3.0, SLOW=is_known)[0].comparison
+    assert ("SLOW" in comparison.samples) is not is_known
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "compile_s", "run_s", "open_s", "whole_s", "checking_s"),
+    [
+        (60.0, 0.5, 0.05, 0.5, 15.0, 1.5 + 4 * 0.5 + 22 * 0.05),  # with a timeline
+        (30.0, 0.1, 0.01, 0.1, 8.0, 1.5 + 4 * 0.1 + 22 * 0.01),
+        (1e4, 0.1, 0.01, 0.1, 25.0, 1.5 + 4 * 0.1 + 22 * 0.01),
+        (30.0, 0.4, 0.1, 2.0, 4 * 2.0 + 1.6 + 4.7, 1.5 + 2.0 + 0.4 + 8 * 0.1),  # without, and divided models open late
+        (60.0, 2.0, 0.3, 2.0, 4 * 6.8 + 7.9, 1.5 + 2 * 2.0 + 8 * 0.3),
+        (4.0, 1.0, 1.0, 0.0, 2.4, 1.2),
+    ],
+)
+def test_the_comparison_has_a_part_of_the_budget_in_which_four_candidates_are_measured_and_the_answer_is_checked(
+    budget_s: float, compile_s: float, run_s: float, open_s: float, whole_s: float, checking_s: float
+) -> None:
+    times = [SimpleNamespace(compile_s=compile_s, time_s=np.array([np.nan, slow * run_s])) for slow in (1.0, 3.0)]
+    profile = cast(ModelProfile, SimpleNamespace(times=times))
+    pace = Pace.of(profile, open_s)
+    assert Pace.of(profile, open_s, 2, 9.0 * run_s).run_s == pytest.approx(9.0 * run_s)
+    assert Pace.of(profile, open_s, 2, run_s).run_s == pytest.approx(2.0 * run_s)
+    assert pace.comparison_s(budget_s) == pytest.approx((whole_s, whole_s - checking_s))
+    slow = Pace.of(profile, open_s, process_s=2.0).comparison_s(1e9), pace.comparison_s(1e9)
+    assert np.subtract(*slow) @ [1.0, -1.0] == pytest.approx(0.5)  # more for checking in a new process
+    for left, share in [(0.0, 0.1), (0.15, 0.15), (1.0, 1.0)]:  # of the budget, where the search was late
+        late_s, rounds_s = pace.comparison_s(budget_s, left_s=left * budget_s)
+        assert late_s == pytest.approx(min(share * budget_s, whole_s))
+        assert rounds_s == pytest.approx(max(late_s - checking_s, late_s / 2))
+
+
+def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(client: WorkerClient) -> None:
+    assert isinstance(client.setup, WorkerSetup)
+    names = read_graph(client.setup.model).op_names
+    copied = Candidate.side_by_side(["CPU_B" if name == "both" else "CPU_A" for name in names], ["CPU_A", "CPU_B"])
+    result = alone(client, {"placement 1": copied}, {"A": Candidate("CPU_A")})
+    assert set(result.opened) == set(result.comparison.samples) == {"A"}
+    assert result.comparison.failures == {"placement 1": "all of it runs on CPU_A, so it is not a split"}
+
+
+def alone(
+    client: WorkerClient,
+    finalists: Mapping[str, Candidate],
+    singles: Mapping[str, Candidate] = BROKEN,
+    check: Check = FULL,
+    **more: Any,
+) -> FinalComparison:
+    """A comparison with a device that does not exist, or with other ones."""
+    protocol, runner = Protocol(min_rounds=4, max_rounds=6, turn_s=0.001), CandidateRunner(client, LATENCY)
+    return final_comparison(runner, finalists, singles, {}, protocol, check, rng=np.random.default_rng(0), **more)
+
+
+def test_where_no_device_runs_the_model_alone_a_placement_that_does_and_computes_the_same_is_the_answer(
+    client: WorkerClient,
+) -> None:
+    assert isinstance(client.setup, WorkerSetup)
+    names = read_graph(client.setup.model).op_names
+    split = Candidate.placed([("CPU_A", "CPU_B")[name in ("both", "last", "right")] for name in names])
+    result = alone(client, {"placement 1": split})
+    assert (result.best_single, result.answer) == (None, "placement 1")
+    assert "BROKEN" in result.comparison.failures
+    with pytest.raises(SearchError, match="outputs differ"):
+        alone(client, {"placement 1": split}, check=Check(reduced="", max_difference=-1.0))
+    with pytest.raises(SearchError, match="no candidate ran; BROKEN: "):
+        alone(client, {})
+
+
+class Timed(CandidateRunner):
+    """Runs candidates, and says that they took given seconds."""
+
+    seconds: Mapping[str, float] = {}
+
+    def run(self, key: str, runs: int) -> list[float]:
+        super().run(key, 1)
+        return [self.seconds[key]] * runs
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "given", "answer", "best_single"),
+    [
+        ({"placement 1": 2.0, "start": 1.0, "CPU": 3.0}, {}, "start", "CPU"),
+        ({"placement 1": 2.0, "start": 1.0, "CPU": 3.0}, {"disallowed": {"start": "a pin"}}, "placement 1", "CPU"),
+        ({"placement 1": 1.0, "start": 2.0, "CPU": 3.0}, {}, "placement 1", "CPU"),
+        ({"placement 1": 2.0, "start": 2.0, "CPU": 3.0}, {}, "start", "CPU"),
+        ({"placement 1": 9.0, "start": 9.0, "CPU": 3.0}, {}, "CPU", "CPU"),
+        ({"placement 1": 9.0, "start": 3.0, "CPU": 3.0}, {}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "start": 5.0, "CPU": 3.0}, {}, "CPU", "CPU"),  # faster than a start that is too slow
+        ({"placement 1": 2.0, "A": 3.0, "B": 1.0}, {"disallowed": {"B": "a pin"}}, "placement 1", "A"),
+        ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"whole_devices": ["CPU"]}, "placement 1", "A"),
+        (
+            {"placement 1": 2.0, "A": 3.0, "CPU": 1.0},
+            {"whole_devices": ["CPU"], "disallowed": PINNED},
+            "placement 1",
+            "A",
+        ),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"whole_devices": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 3.05}, {"whole_devices": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "CPU": 3.1}, {"whole_devices": ["CPU"]}, "A", "A"),
+        ({"placement 1": 2.0, "differs": 1.0, "A": 3.0}, {}, "placement 1", "A"),  # by more than may be
+        ({"placement 1": 9.0, "differs": 1.0, "A": 3.0}, {}, "A", "A"),
+        ({"placement 1": 9.0, "A": 1.0, "given": 3.0}, {"defaults": {"given": "A"}}, "A", "A"),
+        ({"placement 1": 9.0, "A": 3.0, "given": 3.0}, {"defaults": {"given": "A"}}, "given", "given"),
+        ({"placement 1": 9.0, "A": 3.0, "given": 1.0}, {"defaults": {"given": "A"}}, "given", "given"),
+    ],
+)
+def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
+    client: WorkerClient,
+    monkeypatch: pytest.MonkeyPatch,
+    times_ms: dict[str, float],
+    given: dict[str, Any],
+    answer: str,
+    best_single: str,
+) -> None:
+    def judged(_: Verifier, name: str, **__: bool) -> Verdict:
+        return Verdict("cpu", 0.1, reason="it differs" if name == "differs" else None)
+
+    monkeypatch.setattr(Verifier, "in_own_process", judged)
+    monkeypatch.setattr(Verifier, "compared", judged)
+    runner, protocol = Timed(client, LATENCY), Protocol(min_rounds=8, max_rounds=8, turn_s=0.001)
+    runner.seconds = {name: 1e-3 * ms for name, ms in times_ms.items()}
+    start = {name: WHOLE for name in times_ms if name == "start"}
+    singles = {name: WHOLE for name in times_ms if name not in ("start", "placement 1")}
+    check = Check(reduced="bf16", max_difference=0.1 if "differs" in times_ms else None)
+    rng = np.random.default_rng(0)
+    found = final_comparison(
+        runner, {"placement 1": WHOLE}, singles, {}, protocol, check, start=start, rng=rng, **given
+    )
+    assert (found.answer, found.best_single) == (answer, best_single)
+    assert all(found.ratios[name].value == pytest.approx(3.0 / times_ms[name]) for name in start)
+    assert (found.whole_devices == ("CPU",)) == (
+        "whole_devices" in given and answer == "placement 1" and "disallowed" not in given
+    )
+    assert found.disallowed.keys() >= given.get("disallowed", {}).keys()
+    assert check.is_limit or answer == "A" or "A" not in found.verdicts  # what is not the answer is not objected to
+
+
+def test_a_placement_to_start_with_that_does_not_run_is_not_judged(client: WorkerClient) -> None:
+    found = alone(client, {}, {"A": WHOLE}, Check(reduced="bf16"), start={"start": Candidate("NO_SUCH_DEVICE")})
+    assert (found.answer, set(found.verdicts)) == ("A", {"A"})
