@@ -28,7 +28,7 @@ FAILURE = "the solver has no licence"
 
 
 def solved(problem: ScheduleProblem, most: int | None = None, **changes: str) -> SolveResult:
-    options = SolveOptions("auto", budget_s=60.0, max_evaluations=most)
+    options = SolveOptions("auto", budget_s=600.0, max_evaluations=most)
     return solve(problem, make_placer("auto", changes=changes, is_cheap=True), options)
 
 
