@@ -33,7 +33,7 @@ from real_models import KEEPS_STATE, Trial, answered, compiled_as_predicted
 from hsdag import Placement, compile_model, export
 from hsdag.base.errors import HsdagError
 from hsdag.commands.shard import divide
-from hsdag.ir.device import parse_devices
+from hsdag.ir.device import hetero_properties, parse_devices
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
@@ -89,7 +89,8 @@ def other_in_folder(model: ov.Model, graph: ComputationGraph, placed: IntArray, 
     """
     placement = by_hand(graph, DEVICES, [DEVICES[d].name for d in placed.tolist()])
     export(placement, "openvino", folder, model)
-    ways = lambda: placement.compile(ov.Core(), model), lambda: compiled_in(folder, "HETERO:CPU_0,CPU_1")
+    given = hetero_properties(DEVICES)  # as run.py has them: without, HETERO gives devices other threads
+    ways = lambda: placement.compile(ov.Core(), model), lambda: compiled_in(folder, "HETERO:CPU_0,CPU_1", given)
     try:
         compiled = [compiled_as_predicted(way, graph, placed) for way in ways]
     except HsdagError as error:
