@@ -128,6 +128,8 @@ def times_to_tell(tie: Ratio) -> float | None:
 
     The width of an interval is taken to fall with the square root of the number of rounds.
     """
+    if tie.high <= tie.low:  # the same in every round, as simulated values are
+        return None
     off = abs(np.log(tie.value)) / (0.5 * np.log(tie.high / tie.low))
     return None if tie.num_rounds > MAX_ROUNDS * off**2 else float(1 / off**2)
 

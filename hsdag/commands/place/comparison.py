@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -388,6 +388,12 @@ class FinalComparison:
     others: float
 
 
+def _always_compared(singles: Iterable[str], slow: Collection[str], allowed: Sequence[str]) -> list[str]:
+    """Return the devices that are not slow, behind the allowed ones if all of those are: a finalist has to beat one."""
+    quick = [name for name in singles if name not in slow]
+    return quick if any(name in allowed for name in quick) else [*allowed, *quick]
+
+
 def final_comparison(
     runner: CandidateRunner,
     finalists: Mapping[str, Candidate],
@@ -442,14 +448,11 @@ def final_comparison(
     others, was_stopped = OtherPrograms(), should_stop()
     begun, reasons, given = dict(start or {}), dict(disallowed or {}), dict(defaults or {})
     candidates = {**singles, **finalists, **begun, **automatic}
-    sure = [*(name for name in singles if name not in slow), *begun, *list(finalists)[:1]]
-    twins = [name for name in automatic if name.partition(":")[2] in finalists]
-    own = [name for name in automatic if name not in twins]
-    names = list(dict.fromkeys([*sure, *own, *finalists, *singles, *twins]))
     opened: dict[str, Opened] = {}
 
     def prepare(name: str) -> None:
-        if opened and name in finalists and time.monotonic() + opening_s(candidates[name]) > end_s - after_s:
+        has_answer = any(other in (*allowed, *finalists, *begun) for other in opened)
+        if has_answer and name in finalists and time.monotonic() + opening_s(candidates[name]) > end_s - after_s:
             raise CandidateFailed(NO_TIME)
         opened[name] = runner.open(name, candidates[name])
         if candidates[name].devices is not None and len(opened[name].devices) == 1:
@@ -464,6 +467,10 @@ def final_comparison(
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
     parts = [name for name in allowed if name not in whole_devices]
+    sure = [*_always_compared(singles, slow, allowed), *begun, *list(finalists)[:1]]
+    twins = [name for name in automatic if name.partition(":")[2] in finalists]
+    own = [name for name in automatic if name not in twins]
+    names = list(dict.fromkeys([*sure, *own, *finalists, *singles, *twins]))
     left_s = max(protocol.limit_s - (clock() - begin_s), LEAST_FINAL_SHARE * protocol.limit_s)
     comparison = compare(
         runner.run,

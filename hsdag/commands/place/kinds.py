@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hsdag.base.errors import DeviceError
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import Pace
 from hsdag.commands.place.copies import proposed_copies
@@ -204,8 +205,14 @@ class _Trial:
         if self._is_over(2 * self._compile_s):
             self._untimed += [SHARDS, SPLIT]
             return None, ()
-        profile = rough_profile(session.graph, session, alone_s)
-        problem = session.problem(max_share=options.chosen_preset.max_share, profile=profile)
+        try:
+            profile = rough_profile(session.graph, session, alone_s)
+            problem = session.problem(max_share=options.chosen_preset.max_share, profile=profile)
+        except DeviceError:
+            if not self._watcher.should_stop():
+                raise
+            self._untimed += [SHARDS, SPLIT]  # what devices support was asked for too long after an interrupt
+            return None, ()
         sharding = ShardProposals(session, options, profile).first() if options.executor != "hetero" else None
         if sharding is not None:
             self._time(SHARDS, sharded_candidate(session, sharding))
@@ -235,15 +242,20 @@ class _Trial:
             opened = self._runner.open(key, candidate)
             if is_device:
                 self._compile_s = max(self._compile_s, opened.compile_s)
-            self._runner.run(key, 1)
-            taken_s = list[float]()
+            begin_s = time.monotonic()
+            taken_s = self._runner.run(key, 1)
+            round_s = RUNS * (time.monotonic() - begin_s + self._run_s)
             for _ in range(TURNS):
+                if self._is_over(round_s):
+                    break
                 taken_s += self._runner.run(key, RUNS)
                 if self._fastest is not None:
                     again_s = self._runner.run(_KEY + self._fastest, RUNS)
                     self._taken_s[self._fastest] = min(self._taken_s[self._fastest], *again_s)
         except CandidateFailed:
             self._untimed.append(name)
+            if key in self._runner.candidates:
+                self._runner.close(key)
             return False
         self._taken_s[name] = min(taken_s)
         self._share = (time.monotonic() - self._begin_s) / self._options.budget_s

@@ -516,7 +516,7 @@ def _other_executor(search: Search, final: FinalComparison) -> tuple[str, tuple[
         return compared.fastest(others) if others else answer, ("hsdag's own executor", "with its best placement")
     if search.under_hetero is None or search.plans.get(answer) == search.under_hetero:
         return f"{UNDER_HETERO}{answer}", ("HETERO", "with the same placement")
-    best = next(n for n in proposed if n.startswith(UNDER_HETERO))
+    best = next((n for n in proposed if n.startswith(UNDER_HETERO)), "")  # an interrupt may have left it out
     return best if answer in proposed else "", ("HETERO", "with the placement that suits it best")
 
 

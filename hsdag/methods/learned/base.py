@@ -138,14 +138,15 @@ class LearnedPlacer(Placer[T]):
     def _train(self, incumbent: Incumbent) -> None:
         """Train a policy, and where it stagnates, another one."""
         generator = torch.Generator().manual_seed(incumbent.limits.seed)
+        spread = SPREADS[0]
         for number in itertools.count():
-            spread = float(SPREADS[number % len(SPREADS)])
             trainer = self.trainer = self._trainer(incumbent, generator, spread)
             if incumbent.limits.known:
                 trainer.buffer.add(incumbent.limits.known, incumbent.evaluate(incumbent.limits.known))
             trainer.run(incumbent.checkpoint, resumes=number == 0)
             if not trainer.is_stagnant:
                 return
+            spread = SPREADS[(SPREADS.index(trainer.spread) + 1) % len(SPREADS)]
 
     def _trainer(self, incumbent: Incumbent, generator: torch.Generator, spread: float) -> Trainer:
         problem = incumbent.problem

@@ -71,6 +71,7 @@ def compared(
     compile_s: float,
     opening_s: float = 0.0,
     after_s: float = 0.0,
+    disallowed: Mapping[str, str] | None = None,
     **slow: bool,
 ) -> tuple[FinalComparison, float]:
     """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
@@ -87,6 +88,7 @@ def compared(
         {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
         Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
         Check(reduced="bf16"),
+        disallowed=disallowed,
         slow=[name for name, is_known in slow.items() if is_known],
         end_s=time.monotonic() + 1e3,
         opening_s=lambda _: opening_s,
@@ -127,6 +129,16 @@ def test_a_finalist_that_would_leave_no_time_for_what_follows_is_not_compiled(
     comparison = compared(client, ["placement 1"], 60.0, 1.0, opening_s, after_s)[0].comparison
     assert comparison.failures == {"placement 1": NO_TIME}
     assert "CPU" in comparison.samples
+
+
+def test_a_finalist_has_to_beat_a_device_that_may_be_the_answer(client: WorkerClient) -> None:
+    found, _ = compared(client, ["placement 1"], 6.0, 3.0, disallowed=PINNED, A=True)
+    assert {"A", "placement 1"} <= set(found.comparison.samples)
+
+
+def test_a_finalist_is_never_left_out_for_a_device_that_may_not_be_the_answer(client: WorkerClient) -> None:
+    found, _ = compared(client, ["placement 1"], 60.0, 0.0, after_s=1e4, disallowed=PINNED)
+    assert found.answer == "placement 1"
 
 
 def test_what_parts_took_to_compile_before_is_expected_of_others() -> None:

@@ -43,6 +43,7 @@ def test_it_is_never_less_than_what_was_spent() -> None:
         (Ratio(1.2, 0.84, 1.85, 10), 190.0),  # 40 s times (ln(1.85 / 0.84) / 2 / ln 1.2)^2
         (Ratio(1.001, 0.84, 1.85, 20), None),  # too close to tell
         (Ratio(0.8, 0.7, 0.9, 20), None),
+        (Ratio(1.0, 1.0, 1.0, 6), None),  # simulated values are the same in every round
     ],
 )
 def test_more_rounds_are_wanted_where_they_would_tell_candidates_apart(ratio: Ratio, seconds: float | None) -> None:
