@@ -20,6 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeAlias, TypeVar
 
@@ -84,7 +85,8 @@ class Loop:
 
     Other threads may put messages into the inbox, and read and write ``is_closed`` and ``is_over`` under the lock; all
     else belongs to the thread whose turn it is, one at a time. The thread that puts a message handles it, with all
-    others that have come, and ``main`` begins runs and watches time limits.
+    others that have come, and ``main`` begins runs and watches time limits. Where resources are in order, ``main``
+    alone takes turns: CUDA's libraries keep handles and workspaces for each thread that enqueues.
     """
 
     def __init__(self, graph: TaskGraph, backend: Backend, priority: FloatArray | None, grace_s: float) -> None:
@@ -92,7 +94,8 @@ class Loop:
         self.backend = backend
         self.grace_s = grace_s
         self.alarm: SimpleQueue[None] = SimpleQueue()  # wakes the watching thread, also from finalizers
-        self.inbox = Inbox(self.help)
+        has_streams = any(r.in_order for r in graph.resources)
+        self.inbox = Inbox(partial(self.alarm.put, None) if has_streams else self.help)
         self.turn = threading.Lock()
         self.turn_holder: int | None = None  # the thread whose turn it is
         self.defect: BaseException | None = None  # an error in a helping thread

@@ -222,8 +222,8 @@ class Inbox:
 class Backend(ABC):
     """Base of back ends, which start tasks. One thread at a time calls its methods, ``close`` once at the end.
 
-    That is the engine's own thread or one that reports ends, so that a device can go on with its next task without a
-    change of thread.
+    That is the engine's own thread or, where no resource is in order, one that reports ends, so that a device can go on
+    with its next task without a change of thread.
 
     Errors of ``cancel`` and ``close`` go to ``threading.excepthook`` and change nothing; errors of ``start`` and
     ``run_ended`` are the failure of the runs concerned.

@@ -35,13 +35,16 @@ class Residents:
         self._program = program
         self._lock = threading.Lock()
         values: list[Tensor | None] = [None] * len(program.buffer_device)
-        shared = dict(program.graph.on_devices)
+        shared: dict[tuple[int, int, str, torch.dtype | None], Tensor] = {}
         for v, port, buffer, dtype in program.constants:
             node, device = program.graph.nodes[v], program.devices[program.buffer_device[buffer]]
             key = v, port, device.torch_device, dtype
-            if key not in shared:
-                shared[key] = self._placed(f"constant {node.name!r}", node.constants[port].detach(), buffer, dtype)
-            values[buffer] = shared[key]
+            there = shared.get(key)
+            if there is None:
+                there = program.graph.on_devices.get(key)  # it may vanish at any moment
+            if there is None:
+                there = self._placed(f"constant {node.name!r}", node.constants[port].detach(), buffer, dtype)
+            values[buffer] = shared[key] = there
         self.values: Values = values
         self._synchronize()
         program.graph.on_devices.update(shared)  # once they are there
@@ -85,7 +88,8 @@ class Residents:
         """Return it where a buffer lies, in memory of its own size. Where there is no room the error names ``what``."""
         device = self._program.devices[self._program.buffer_device[buffer]]
         try:
-            there = tensor.contiguous().to(device.physical, non_blocking=True, copy=copy).to(dtype or tensor.dtype)
+            there = tensor.contiguous().to(device.physical, non_blocking=device.is_cuda, copy=copy)
+            there = there.to(dtype or tensor.dtype)
             if there.untyped_storage().nbytes() > there.nbytes:  # a view would keep the whole alive
                 return there.clone()
         except RuntimeError as error:

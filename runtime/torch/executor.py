@@ -27,8 +27,7 @@ def make_lane(program: Program, number: int) -> Lane:
 class TorchBackend(Backend):
     """One lane per device and channel: a thread on the CPU, streams on GPUs.
 
-    ``states`` are the inferences in flight by slot; whoever submits a run puts its state there first. The thread that
-    sees the end of a task starts what waited for it.
+    ``states`` are the inferences in flight by slot; whoever submits a run puts its state there first.
     """
 
     def __init__(self, program: Program) -> None:

@@ -19,6 +19,8 @@ from hsdag.runtime.torch.ops import build_op
 
 PINNED_BYTES = 1 << 20
 """Constants of fewer bytes stay in pageable memory: copying them takes little, and locking pages much."""
+PINNED_RATIO = 1.25
+"""So do those for which torch, which locks powers of two, would take more than this times their bytes."""
 
 Ref = tuple[int, int]
 """A result: the node that makes it, and the output port."""
@@ -88,11 +90,8 @@ class TorchGraph:
         return WeakValueDictionary()
 
     def pinned(self) -> TorchGraph:
-        """Return the graph with large constants in page-locked memory, from which GPUs copy at full speed."""
-        nodes = (
-            replace(node, constants=tuple(x.pin_memory() if x.nbytes >= PINNED_BYTES else x for x in node.constants))
-            for node in self.nodes
-        )
+        """Return the graph with large constants, where they fit, in page-locked memory: GPUs copy faster from there."""
+        nodes = (replace(node, constants=tuple(map(_pinned, node.constants))) for node in self.nodes)
         return replace(self, nodes=tuple(nodes))
 
     @cached_property
@@ -132,6 +131,17 @@ def openvino_graph(model: ov.Model) -> TorchGraph:
         name = input_name(port)
         outputs[f"{name}#{i}" if name in outputs else name] = (index[port.get_node().get_name()], 0)
     return TorchGraph(model.get_friendly_name(), tuple(nodes), outputs)
+
+
+def _pinned(constant: Tensor) -> Tensor:
+    """Return it in page-locked memory where that pays, and the system grants it."""
+    size = constant.nbytes
+    if size < PINNED_BYTES or 1 << (size - 1).bit_length() > PINNED_RATIO * size:
+        return constant
+    try:
+        return constant.pin_memory()
+    except RuntimeError:
+        return constant
 
 
 def _feed(node: ov.Node, name: str) -> Feed:

@@ -22,7 +22,7 @@ _in_use = threading.local()
 
 @cache
 def streams_of(resource: str, gpus: tuple[torch.device, ...]) -> Streams:  # noqa: ARG001 - the cache asks
-    """Return a stream on each GPU for a resource by its name, the same for all executors of the process.
+    """Return a stream on each GPU for a resource by its name, the same for all executors until a task hangs on one.
 
     The allocator keeps what is freed for the stream that it was allocated on, so new streams would need new memory.
     """
@@ -30,7 +30,7 @@ def streams_of(resource: str, gpus: tuple[torch.device, ...]) -> Streams:  # noq
 
 
 def use(streams: Streams) -> None:
-    """Have the calling thread, one of the engine's or of a lane's, work on streams of GPUs, without gradients."""
+    """Have the calling thread, the engine's or that of a lane, work on streams of GPUs, without gradients."""
     if getattr(_in_use, "streams", None) is not streams:
         torch.set_grad_enabled(False)
         for stream in streams:
@@ -78,7 +78,7 @@ class WorkerLane:
 
 
 class StreamLane:
-    """Tasks are enqueued by whichever thread has the engine's turn, and never wait for it; a thread awaits their ends.
+    """Tasks are enqueued by the engine's thread, which never waits for them; a thread of the lane awaits their ends.
 
     There is a stream on each GPU that takes part: the first waits for what tasks read of other lanes, and the last has
     the event behind each. A tensor is dropped only after the ends of all that read it were seen, so memory that returns
@@ -110,8 +110,10 @@ class StreamLane:
         return False
 
     def close(self) -> None:
-        """Wait a while for what runs; the thread of what runs longer keeps its tensors."""
+        """Wait a while for what runs; the thread of what runs longer keeps its tensors, and its streams get no more."""
         self._thread.close(CLOSE_S)
+        if self._last is not None and not self._last.is_over:
+            streams_of.cache_clear()  # executors to come would hang behind it
 
     def _new_event(self) -> torch.cuda.Event:
         """Return an event that waits without computing, behind what is enqueued now."""

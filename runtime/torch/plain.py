@@ -42,7 +42,8 @@ class PlainExecutor(Closing):
         self._outputs: dict[str, Tensor] = {}
 
     def load(self, inputs: Inputs) -> None:
-        """Put inputs on the device; a graph that was captured is captured again."""
+        """Put inputs on the device, after what was started; a graph that was captured is captured again."""
+        self.synchronize()  # what was enqueued may still read the inputs of before
         self.residents.load(inputs)
         self._graph = None
 
@@ -62,12 +63,20 @@ class PlainExecutor(Closing):
         if self._stream is not None:
             self._stream.synchronize()
 
+    def marked(self) -> torch.cuda.Event | None:
+        """Return an event behind what was started, None on the CPU, where that is over."""
+        if self._stream is None:
+            return None
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        event.record(self._stream)
+        return event
+
     def outputs(self) -> dict[str, Tensor]:
-        """Return copies of the results of what was started last."""
+        """Return copies of the results of what was started last, on GPUs made on the present stream of the caller."""
         self.synchronize()
-        with self._context():
-            found = {name: x.clone() for name, x in self._outputs.items()}
-        self.synchronize()
+        found = {name: x.clone() for name, x in self._outputs.items()}
+        if self._stream is not None:  # the next inference may write where the results lie
+            torch.cuda.current_stream(self._device.physical).synchronize()
         return found
 
     def close(self) -> None:
@@ -132,3 +141,21 @@ class PlainRequest:
     def wait(self) -> dict[str, Tensor]:
         """Wait for the results, which are in memory of their own."""
         return self.executor.outputs()
+
+
+class PlainStart:
+    """One of several inferences in flight of a PlainExecutor; waiting for it does not wait for those behind it."""
+
+    def __init__(self, executor: PlainExecutor) -> None:
+        self._executor = executor
+        self._event: torch.cuda.Event | None = None
+
+    def start_async(self) -> None:
+        """Start an inference behind those that were started."""
+        self._executor.start()
+        self._event = self._executor.marked()
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        if self._event is not None:
+            self._event.synchronize()

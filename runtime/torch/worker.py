@@ -44,7 +44,7 @@ from hsdag.runtime.torch.devices import LogicalDevice, logical_device
 from hsdag.runtime.torch.executor import TorchExecutor, TorchRequest
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
 from hsdag.runtime.torch.op import allow_tf32
-from hsdag.runtime.torch.plain import PlainExecutor, PlainRequest
+from hsdag.runtime.torch.plain import PlainExecutor, PlainRequest, PlainStart
 from hsdag.runtime.torch.program import Program, build_program
 from hsdag.runtime.torch.workload_graph import double_values, problem_graph, random_inputs
 
@@ -165,7 +165,7 @@ class TorchWorker(CallHandler):
         num = requests or REQUESTS_IN_FLIGHT
         if isinstance(request, TorchRequest):
             return steady_period_s([TorchRequest(request.executor) for _ in range(num)], runs, most_s)
-        return steady_period_s([request] * num, runs, most_s)
+        return steady_period_s([PlainStart(request.executor) for _ in range(num)], runs, most_s)
 
     def close(self, key: str) -> None:
         """Forget a candidate, if there is one of that key."""

@@ -160,6 +160,16 @@ def test_the_reporting_thread_starts_the_next_task() -> None:
     assert "reporter" in backend.threads
 
 
+def test_the_engines_thread_alone_starts_tasks_where_a_resource_is_in_order() -> None:
+    backend = HandBackend(frozenset({0, 1}))
+    with Engine(streams(1, [0, 2], [(0, 1)]), backend) as engine:
+        run = engine.submit()
+        backend.end(1)
+        backend.end(2)
+        run.wait(FOREVER_S)
+    assert backend.threads == {"hsdag-engine"}
+
+
 def test_on_end_must_not_wait_for_another_run_and_may_close_the_engine_whoever_calls_it() -> None:
     refused: list[bool] = []
 

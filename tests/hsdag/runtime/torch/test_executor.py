@@ -332,11 +332,19 @@ def test_a_view_is_made_contiguous_where_it_lies_before_it_is_sent(monkeypatch: 
     assert (sent, found.tolist()) == ([True], [[0, 3], [1, 4], [2, 5]])
 
 
-def test_large_constants_are_pinned_and_small_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tensor, "pin_memory", lambda x: x + 1)
-    large, small = torch.zeros(PINNED_BYTES // 4), torch.zeros(1)
-    graph = TorchGraph("g", (TorchNode("c", constants=(large, small)), fed()), {"y": (0, 0)}).pinned()
-    assert [float(x[0]) for x in graph.nodes[0].constants] == [1.0, 0.0]
+def test_large_constants_are_pinned_where_that_takes_little_more_memory_and_there_is_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pin(x: Tensor) -> Tensor:
+        if x.nbytes > 3 * PINNED_BYTES:
+            raise RuntimeError("CUDA error: out of memory")
+        return x + 1
+
+    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    sizes = [1, 1.25, 1.75, 2, 4, 1 / PINNED_BYTES]  # the second is far from a power of two
+    constants = tuple(torch.zeros(int(PINNED_BYTES * size), dtype=torch.uint8) for size in sizes)
+    graph = TorchGraph("g", (TorchNode("c", constants=constants), fed()), {"y": (0, 0)}).pinned()
+    assert [int(x[0]) for x in graph.nodes[0].constants] == [1, 0, 1, 1, 0, 0]
 
 
 def test_what_is_loaded_while_an_inference_is_in_flight_is_for_those_after_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from hsdag.base.errors import ExecutionError
 from hsdag.runtime.torch.devices import LogicalDevice
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.op import TensorFunction
-from hsdag.runtime.torch.plain import PlainExecutor, PlainRequest
+from hsdag.runtime.torch.plain import PlainExecutor, PlainRequest, PlainStart
 from hsdag.runtime.torch.program import build_program
 from tests.hsdag.runtime.torch.fake_streams import FakeGpus, fake_gpus
 
@@ -70,6 +71,36 @@ def test_on_a_gpu_all_ops_are_enqueued_before_any_has_run(monkeypatch: pytest.Mo
         assert (gpus.names("enqueue"), gpus.names("run")) == (["1", "2", "3", "4"], [])
         gpus.opened()
         assert request.wait()["y"].tolist() == expected(GIVEN["x"])
+
+
+def test_an_inference_is_awaited_without_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_gpus(monkeypatch) as gpus:
+        executor = on_gpu(gpus, captured=False).executor
+        first, second = PlainStart(executor), PlainStart(executor)
+        first.start_async()
+        second.start_async()
+        gpus.step(4)
+        first.wait()
+        assert gpus.names("run") == ["1", "2", "3", "4"]
+        gpus.opened()
+        second.wait()
+        assert len(gpus.names("run")) == 8
+
+
+def test_inputs_are_loaded_after_what_was_started_has_read_those_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_gpus(monkeypatch) as gpus:
+        request = on_gpu(gpus, captured=False)
+        request.start_async()
+        before = request.executor.residents.values
+        loading = threading.Thread(target=request.executor.load, args=({"x": -GIVEN["x"]},))
+        loading.start()
+        loading.join(0.05)
+        assert request.executor.residents.values is before
+        gpus.opened()
+        loading.join()
+        assert request.wait()["y"].tolist() == expected(GIVEN["x"])
+        request.infer()
+        assert request.wait()["y"].tolist() == expected(-GIVEN["x"])
 
 
 def test_a_cuda_graph_is_captured_once_and_again_for_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
