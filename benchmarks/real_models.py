@@ -181,7 +181,8 @@ class Trial:
         if executor == "work-conserving":
             with compile_placed(model, placement, core=self.core) as compiled:
                 return self.ratio(list(compiled(self.inputs).to_tuple()), precision)
-        compiled = compiled_as_predicted(lambda: placement.compile(self.core, model), self.graph, devices)
+        again = graph_of(placement.fixed(model))  # names that OpenVINO makes up are others in each reading
+        compiled = compiled_as_predicted(lambda: placement.compile(self.core, model), again, devices)
         return self.ratio(self.outputs(compiled), precision)
 
     def divided(self, seed: int, precision: str) -> float | None:

@@ -30,6 +30,7 @@ from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.folding import folded_clone
 from hsdag.ir.graph.gates import keep_gates_apart
+from hsdag.ir.graph.heads import keep_heads_apart
 from hsdag.ir.graph.masks import put_masks_first
 from hsdag.ir.graph.narrow import widen_columns
 from hsdag.ir.graph.state import repeated_ops
@@ -124,6 +125,7 @@ def build_submodels(
                 nodes[v].input(port).replace_source_output(parameters[tensor].output(0))
         sinks = [nodes[v] for v in part.ops if graph.op_types[v] == "Assign"]
         members = [nodes[v] for v in part.ops]
+        keep_heads_apart(members)
         if part.device in single:
             keep_gates_apart(members)
         if part.device in bf16:
