@@ -1,4 +1,4 @@
-"""Parts of a problem that are searched by themselves, at the cost of the whole search."""
+"""Search parts of a problem by themselves, within the budget of the whole search."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 PARTS = {"without": "repeated,cpsat"}
-"""What searches a block or its positions: ``auto`` without what would look for blocks again."""
+"""Members that ``auto`` leaves out for a block or its positions: one would look for blocks again."""
 CANDIDATES = 200
-"""Plans of a part that are returned."""
+"""Number of plans of a part that are returned."""
 
 
 def considered(incumbent: Incumbent, placement: IntArray, order: IntArray) -> None:
-    """Have a plan of ranks evaluated, its placement repaired where that exceeds a memory."""
+    """Evaluate a plan by ranks, and its repaired placement if that exceeds a memory."""
     if not np.isfinite(incumbent.consider(placement, order)):
         incumbent.consider(repaired(incumbent.costs, placement, incumbent.problem.semantics), order)
 
@@ -38,7 +38,7 @@ def searched_apart(
     least_s: float = 0.0,
     without: Mapping[str, str] = PARTS,
 ) -> tuple[Iterator[Simulation], float]:
-    """Runs of the best plans that a method finds for a part of the graph, the best one first, and its bound.
+    """Return runs of the best plans that a method finds for a part of the graph, the best first, and its bound.
 
     Each plan that is simulated counts as much as the part's share of all units. None is below ``least_s``.
     """

@@ -1,4 +1,4 @@
-"""CoarsePlacer: the few ops that take nearly all of the time are searched by themselves, and all others follow them.
+"""CoarsePlacer: search the few ops that take nearly all of the time by themselves, and have all others follow them.
 
 Legend: U placement units, H heavy ones, E edges, D devices.
 """
@@ -25,29 +25,31 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import Simulation
 
 WORK = 0.97
-"""Share of the least time of all units that heavy ones take together, which are as few as can be."""
+"""Share of the least time of all units that the heavy units, the fewest possible, take together."""
 ROUNDING = 1e-9
-"""Units whose times differ by less than such a share are heavy together."""
+"""Relative difference of times below which two units are either both heavy or both light."""
 MOST_CHOICES = 250
-"""Heavy units times devices up to which they are searched by themselves: an exact solver helps up to there."""
+"""Largest number of heavy units times devices that are searched by themselves; an exact solver helps up to there."""
 HELD = 0.1
-"""Of a heavy unit's mean time: what is sent for longer stays where it is, and what reads it goes there."""
+"""Share of a heavy unit's mean time; a light unit goes with the unit that it reads if the transfer takes longer."""
 WITHOUT = {"without": "repeated,coarse"}
-"""What searches heavy units: ``auto`` without what would look for fewer of them, or for blocks."""
-APART, MOST_TRIED = 0.9, 20
-"""Share of the time in which heavy units are searched alone, and plans of these that are tried for all units."""
+"""Members that ``auto`` leaves out for heavy units: they would look for fewer of them, or for blocks."""
+APART = 0.9
+"""Share of the time and evaluations that the search of the heavy units may take."""
+MOST_TRIED = 20
+"""Number of plans of the heavy units that are tried for all units."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coarse:
-    """The problem of the heavy units, and the one of these that each unit goes with, -1 for a light one."""
+    """Problem of the heavy units, and by unit the number of the heavy unit that it goes with, -1 for a light one."""
 
     costs: ScheduleProblem
     heavy: IntArray  # [U]
 
 
 class CoarsePlacer(Placer[NoOptions]):
-    """Coarse, then fine: ``auto`` searches the heavy units, light ones go where they end first, before their readers.
+    """Method that has ``auto`` search the heavy units; light ones go where they end first, before their readers.
 
     A light unit that reads something large from the last heavy unit before it becomes a part of that. Between heavy
     units, as much is sent as passes through light ones. Gives up where heavy units are many, or nearly all.
@@ -80,7 +82,7 @@ class CoarsePlacer(Placer[NoOptions]):
 
 @lru_cache(maxsize=1)
 def coarse_of(costs: ScheduleProblem) -> Coarse | None:
-    """The coarse problem, None where its choices would be more than MOST_CHOICES, or its units more than half."""
+    """Return the coarse problem; None if it has more than MOST_CHOICES choices or more than half of the units."""
     least_s = np.nanmin(costs.time_s, axis=1)
     by_time = np.argsort(-least_s, kind="stable")
     last = by_time[np.searchsorted(np.cumsum(least_s[by_time]), WORK * least_s.sum())]
@@ -117,7 +119,7 @@ def coarse_of(costs: ScheduleProblem) -> Coarse | None:
 
 
 def _sent_bytes(costs: ScheduleProblem, seconds: float) -> float:
-    """What the mean link sends in so many seconds."""
+    """Return the bytes that the mean link sends in ``seconds``."""
     off = ~np.eye(costs.num_devices, dtype=np.bool_)
     if not off.any():
         return np.inf
@@ -126,7 +128,7 @@ def _sent_bytes(costs: ScheduleProblem, seconds: float) -> float:
 
 
 def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[tuple[int, int], float]:
-    """Bytes by pair of heavy units, in topological order; ``heavy`` [U] takes in the light units that go with one."""
+    """Return the bytes sent, by pair of heavy units; ``heavy`` [U] is changed for light units that go with one."""
     inputs = Csr.build(costs.num_ops, costs.edge_dst, costs.edge_src)
     able = costs.supported[np.argsort(heavy, kind="stable")[np.count_nonzero(heavy < 0) :]]  # [H, D]
     reach: list[dict[int, float]] = [{} for _ in range(costs.num_ops)]  # what comes from which heavy unit
@@ -149,13 +151,13 @@ def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[
 
 
 def _inputs(inputs: Csr, v: int) -> tuple[list[int], list[int]]:
-    """The units that v reads, and by which edges."""
+    """Return the units that v reads, and the edges by which it reads them."""
     own = slice(inputs.indptr[v], inputs.indptr[v + 1])
     return inputs.indices[own].tolist(), inputs.edges[own].tolist()
 
 
 def refined(costs: ScheduleProblem, coarse: Coarse, run: Simulation) -> tuple[IntArray, IntArray]:
-    """Devices [U] and ranks [U] of all units by a run of the heavy ones: light ones come before what reads them."""
+    """Return devices [U] and ranks [U] of all units by a run of the heavy ones; light ones precede their readers."""
     is_light = coarse.heavy < 0
     pin = np.where(is_light, costs.num_devices, run.device[coarse.heavy])
     rank = np.where(is_light, np.inf, run.start_s[coarse.heavy])
