@@ -15,6 +15,7 @@ from openvino.passes import ConstantFolding, Manager
 from hsdag.ir.graph.build import corresponding_nodes
 from hsdag.ir.graph.colocation import kept_compressed, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.readers import read_instead
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
 
 
@@ -36,8 +37,7 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
             shape = np.asarray(tuple(nodes[v].input_value(0).get_shape()))
             constant = opset13.constant(shape.astype(nodes[v].get_output_element_type(0).to_dtype()))
             constant.set_friendly_name(str(v))
-            for reader in nodes[v].output(0).get_target_inputs():
-                reader.replace_source_output(constant.output(0))
+            read_instead(nodes[v].output(0), constant.output(0))
     ports = [
         port
         for v in np.flatnonzero(~known).tolist()

@@ -13,6 +13,8 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
+from hsdag.ir.graph.readers import replace_op
+
 SWAPPED = (0, 2, 1, 3)
 """Order of the axes of a transpose between [batch, rows, heads, width] and [batch, heads, rows, width]."""
 
@@ -23,10 +25,7 @@ def keep_heads_apart(nodes: Iterable[ov.Node]) -> None:
         if node.get_type_name() == "Transpose" and _swaps_equal_axes(node):
             wider = opset13.unsqueeze(node.input_value(0), opset13.constant(np.array([3])))
             swapped = opset13.transpose(wider, opset13.constant(np.array([0, 2, 3, 1, 4])))
-            by = opset13.squeeze(swapped, opset13.constant(np.array([2])))
-            by.set_friendly_name(node.get_friendly_name())
-            for reader in node.output(0).get_target_inputs():
-                reader.replace_source_output(by.output(0))
+            replace_op(node, opset13.squeeze(swapped, opset13.constant(np.array([2]))))
 
 
 def _swaps_equal_axes(transpose: ov.Node) -> bool:

@@ -13,6 +13,7 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.graph.flops import ELEMENTWISE
+from hsdag.ir.graph.readers import replace_op
 
 COMMUTES = frozenset(("Add", "Maximum", "Minimum", "Multiply"))
 
@@ -52,7 +53,7 @@ def _swap_above(softmax: ov.Node) -> None:
                 reader.input(0).replace_source_output(mask)
                 reader.input(1).replace_source_output(scores)
             elif reader.get_type_name() == "Subtract":
-                _replace(reader, opset13.add(opset13.negative(mask), scores))
+                replace_op(reader, opset13.add(opset13.negative(mask), scores))
 
 
 def _write_out(attention: ov.Node) -> None:
@@ -70,10 +71,4 @@ def _write_out(attention: ov.Node) -> None:
     )
     scores = opset13.matmul(opset13.multiply(query, scale), key, False, True)
     seen = opset13.matmul(opset13.softmax(opset13.add(mask, scores), -1), value, False, False)
-    _replace(attention, seen)
-
-
-def _replace(node: ov.Node, by: ov.Node) -> None:
-    by.set_friendly_name(node.get_friendly_name())
-    for reader in node.output(0).get_target_inputs():
-        reader.replace_source_output(by.output(0))
+    replace_op(attention, seen)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 import openvino as ov
 from openvino import opset13
 
+from hsdag.ir.graph.readers import replace_op
+
 
 def widen_columns(nodes: Iterable[ov.Node]) -> None:
     """Make strided convolutions with an output one column wide compute a second column and drop it."""
@@ -27,7 +29,4 @@ def widen_columns(nodes: Iterable[ov.Node]) -> None:
             attributes["dilations"],
         )
         column = [opset13.constant([k]) for k in (0, 1, 1, 3)]
-        narrow = opset13.slice(wide, *column)
-        narrow.set_friendly_name(node.get_friendly_name())
-        for reader in node.output(0).get_target_inputs():
-            reader.replace_source_output(narrow.output(0))
+        replace_op(node, opset13.slice(wide, *column))

@@ -15,6 +15,7 @@ from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, corresponding_nodes,
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.ir.graph.flops import op_flops
 from hsdag.ir.graph.reader import Shapes, input_name, load_model
+from hsdag.ir.graph.readers import read_instead
 from hsdag.ir.graph.scenario import Scenario, shares
 
 
@@ -74,8 +75,7 @@ class _Sizing:
     def _parameter_for(read: Any) -> Any:
         """Replace the output of a ReadValue by a Parameter, and return that."""
         parameter = opset13.parameter(read.get_output_partial_shape(0), read.get_output_element_type(0))
-        for port in read.output(0).get_target_inputs():
-            port.replace_source_output(parameter.output(0))
+        read_instead(read.output(0), parameter.output(0))
         return parameter
 
     def sizes(self, scenario: Scenario) -> tuple[FloatArray, ...]:

@@ -28,6 +28,7 @@ from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
 from hsdag.ir.graph.folding import copied_constants, folded_clone, op_of_clone
 from hsdag.ir.graph.gates import has_one_thread, keep_gates_apart
+from hsdag.ir.graph.readers import read_instead
 from hsdag.ir.graph.state import repeated_ops, tied_by_state, variable_of
 
 COPY_MARK = "/hsdag-copy@"
@@ -190,8 +191,7 @@ def _device_copy(ports: Sequence[ov.Input], frontier: Sequence[ov.Input], device
         node.set_friendly_name(f"{node.get_friendly_name()}{COPY_MARK}{device}")
         node.get_rt_info()["affinity"] = device
     for parameter, source in zip(copy.get_parameters(), sources, strict=True):
-        for reader in parameter.output(0).get_target_inputs():
-            reader.replace_source_output(source)
+        read_instead(parameter.output(0), source)
     return [result.input_value(0) for result in copy.get_results()]
 
 

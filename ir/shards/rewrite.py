@@ -24,6 +24,7 @@ from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.folding import folded_clone
+from hsdag.ir.graph.readers import read_instead
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, STATE_TYPES, computed_once
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, gives, piece_of, shape_of
@@ -402,8 +403,7 @@ class _Writer:
                     constants = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
                     indices = (self._named(each, v, device, "/slice") for each in constants)
                     made = self._named(opset13.gather(node.input_value(0), *indices), v, device, "/slice")
-                    for reader in node.output(0).get_target_inputs():
-                        reader.replace_source_output(made.output(0))
+                    read_instead(node.output(0), made.output(0))
                 elif RULES.get(node.get_type_name()) is elementwise and node.get_name() not in seen:
                     seen.add(node.get_name())
                     pending.append(node)
