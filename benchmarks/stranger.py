@@ -2,7 +2,8 @@
 
 - busy: a model over two halves of the CPU, while a process is busy for 3 s of every 9 that the check for other programs
   is not told of. Counts runs that timed a way to divide the model, and those whose answer is of the same class (a whole
-  device, a part, a placement, shards or copies) as that of a run without the process.
+  device, a part, a placement, shards or copies) as that of a run without the process, which finds kernels compiled as
+  they do.
 - cache: a wrong slow-down is written into the cache: 2.0, or none where devices slow each other down by more than 1.5.
   Counts runs that notice it and measure it again.
 - budget: ten models with empty caches, compiled kernels included. Counts those that end within a tenth more than the
@@ -32,6 +33,7 @@ from machine import options
 
 from hsdag.commands.place.search import LOST
 from hsdag.models import save_model_files
+from hsdag.runtime.machine.devices import DEFAULT
 
 BUSY_S, IDLE_S = 3.0, 6.0
 """Seconds for which the process is busy, and then is not, in turn."""
@@ -98,8 +100,8 @@ class Run:
 
 
 def kind_of(name: str) -> str:
-    """Whole devices, parts of them, and placements, shards and copies of any number."""
-    name = name.partition(":")[2] or name
+    """Whole devices under any settings, parts of them, and placements, shards and copies of any number."""
+    name = (name.partition(":")[2] or name).removesuffix(DEFAULT)
     return "part" if re.fullmatch(r"CPU_\d+", name) else re.sub(r" \d+$", "", name)
 
 
@@ -135,7 +137,7 @@ def busy_at_times() -> Iterator[None]:
 def busy(model: Path, num: int, budget_s: float) -> bool:
     """Fresh runs beside the busy process."""
     with tempfile.TemporaryDirectory() as folder:
-        idle = placed(model, budget_s, Path(folder), ["--fresh"])
+        _, idle = (placed(model, budget_s, Path(folder), ["--fresh"]) for _ in range(2))  # the first compiles kernels
         print(
             f"busy: without it {idle.kind} in {idle.taken_s:.0f} s; compared {', '.join(sorted(idle.kinds))}",
             flush=True,
