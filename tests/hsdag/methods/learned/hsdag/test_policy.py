@@ -64,6 +64,25 @@ def drawn(policy: GroupPolicy, count: int = 1, seed: int = 0) -> list[Rollout]:
     return policy.draw(count, Exploring(), torch.Generator().manual_seed(seed))
 
 
+def mean_cuts(draws: Sequence[Rollout]) -> float:
+    """Cuts of a chain, as a mean over draws."""
+    return float(np.mean([np.count_nonzero(np.diff(each.plan.placement)) for each in draws]))
+
+
+def test_where_costs_are_unknown_plans_have_few_cuts_before_anything_is_learned_and_colder_ones_fewer() -> None:
+    begun = HsdagPlacer(SMALL).policy(chain(60), torch.Generator().manual_seed(3))
+    draws = drawn(begun, 90)
+    untaught = mean_cuts(drawn(policy_for(chain(60)), 90))
+    hot, cool, cold = (mean_cuts(draws[30 * k : 30 * k + 30]) for k in range(3))
+    assert 0.5 * untaught > hot > cool > cold
+
+    network = begun.network
+    assert isinstance(network, GroupNetwork)
+    with torch.no_grad():
+        network.seen.zero_()
+    assert mean_cuts(drawn(begun, 90)[:30]) == pytest.approx(untaught, rel=0.2)
+
+
 def test_an_untrained_draw_takes_all_devices_and_all_fates_of_edges_to_be_equally_likely() -> None:
     draw = drawn(policy_for(chain()))[0].record
     decided = draw.episode.able.any(axis=1)
