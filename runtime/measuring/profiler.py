@@ -22,6 +22,7 @@ from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.gates import has_one_thread
 from hsdag.runtime.measuring.caches import ProfileCache, identity
+from hsdag.runtime.measuring.measurer import Measurer, OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import Beside, Call, Candidate, Probe, ask
 from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, shape_of
 from hsdag.runtime.measuring.profile import (
@@ -46,7 +47,6 @@ from hsdag.runtime.measuring.windows import (
     least_of,
     settle,
 )
-from hsdag.runtime.measuring.worker import Worker
 
 A = TypeVar("A")
 
@@ -147,7 +147,7 @@ class Profiler:
         self._step("profiling transfers" + " and devices side by side" * bool(beside))
         settle([each.series for each in groups], self.effort.most_windows, lambda: self._left_s < 0, self.on_note)
         with suppress(CandidateFailed):
-            self.client.call(ask(Worker.forget_probes), PROBE_LIMIT_S)
+            self.client.call(ask(Measurer.forget_probes), PROBE_LIMIT_S)
         found = [each.result() for each in groups]
         if beside is not None and self.has_one_course:
             times = tuple(map(self._corrected, times, _alone_of(beside.series, len(devices)).tolist()))
@@ -218,7 +218,7 @@ class Profiler:
         candidate = Candidate.placed(on)
         if has_one_thread(spec):  # as in placements; unchanged, the whole model may end the process
             candidate = replace(candidate, devices=tuple(on))
-        request = ask(Worker.op_times, candidate, spec.openvino_name, *measured)
+        request = ask(Measurer.op_times, candidate, spec.openvino_name, *measured)
         try:
             answer = self.client.call(request, self.effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
@@ -296,7 +296,7 @@ class Profiler:
 
         def measure() -> FloatArray:
             probed = [
-                [self._answer(ask(Worker.probe, probe), is_needed=k < FEWEST_SIZES) for probe in row]
+                [self._answer(ask(Measurer.probe, probe), is_needed=k < FEWEST_SIZES) for probe in row]
                 for k, row in enumerate(probes)
             ]
             return np.array([[np.nan if one is None else one.rest_s for one in row] for row in probed]).T.ravel()
@@ -337,7 +337,7 @@ class Profiler:
 
         def measure() -> FloatArray:
             asked = [
-                ask(Worker.sync, pair, self._probe(tuple(spec.openvino_name for spec in pair), 1, size))
+                ask(OpenVinoMeasurer.sync, pair, self._probe(tuple(spec.openvino_name for spec in pair), 1, size))
                 for size in SYNC_BYTES
                 for pair in pairs
             ]
@@ -381,7 +381,7 @@ class Profiler:
     def _asked(
         self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec]
     ) -> Call[Beside | None]:
-        return ask(Worker.contention, tuple(devices), kind, tuple(whole_devices) if kind == "model" else ())
+        return ask(Measurer.contention, tuple(devices), kind, tuple(whole_devices) if kind == "model" else ())
 
     def _contention(self, devices: Sequence[DeviceSpec], group: _Group, found: FloatArray) -> Contention:
         """Return the slow-downs, after telling the user which are unknown."""

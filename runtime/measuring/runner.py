@@ -16,8 +16,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.scenario import Scenario, shares
 from hsdag.runtime.machine.energy_counters import EnergyCounters
+from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import Candidate, Distance, Opened, ask
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import Objective, Quantity
 
 MOST_TURN_S = 1.0
@@ -59,7 +59,7 @@ def with_hint(failure: CandidateFailed, spec: DeviceSpec) -> str:
 def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
     """Return the ops [indices] of a worker's model that a device lacks. Raises DeviceError if it cannot tell."""
     try:
-        chosen = client.call(ask(Worker.choices, spec.openvino_name), ASKING_LIMIT_S, COMPILING_LIMIT_S)
+        chosen = client.call(ask(Measurer.choices, spec.openvino_name), ASKING_LIMIT_S, COMPILING_LIMIT_S)
     except CandidateFailed as failure:
         raise DeviceError(
             f"device {spec.name!r} cannot tell which ops it supports: {with_hint(failure, spec)}"
@@ -102,7 +102,7 @@ class CandidateRunner:
         """Compile a candidate under a key. Raises CandidateFailed."""
         self.candidates[key] = candidate
         is_whole = candidate.devices is None  # placements are compared with whole models: these are worth waiting for
-        request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
+        request = ask(Measurer.open, key, self.hinted(candidate), self.limits.inference_s)
         begin_s = time.monotonic()
         opened = self.client.call(request, self.limits.compile_s, self.compiling_s if is_whole else 0.0)
         taken_s = time.monotonic() - begin_s
@@ -143,7 +143,7 @@ class CandidateRunner:
         if quantity is Quantity.LATENCY:
             return self.run_scenario(key, runs, None)
         if quantity is Quantity.PERIOD:
-            request = ask(Worker.throughput, key, self.requests, runs, self.period_s)
+            request = ask(Measurer.throughput, key, self.requests, runs, self.period_s)
             return [self.client.call(request, self.limits.run_s)]
         if quantity is Quantity.PEAK:
             if self.peak_of is None:
@@ -162,7 +162,7 @@ class CandidateRunner:
     def pulse(self) -> list[float]:
         """Return the seconds of constant work on each physical device; empty if it does not run."""
         with suppress(CandidateFailed):
-            return self.client.call(ask(Worker.pulse), self.limits.run_s, COMPILING_LIMIT_S)
+            return self.client.call(ask(Measurer.pulse), self.limits.run_s, COMPILING_LIMIT_S)
         return []
 
     def run_scenario(self, key: str, runs: int, scenario: int | None) -> list[float]:
@@ -173,7 +173,7 @@ class CandidateRunner:
             stop_s = min(stop_s, MOST_TURN_S)
         if scenario is None and len(self.scenarios) > 1:
             return self._weighted_s(key, runs, stop_s)
-        return self.client.call(ask(Worker.run, key, runs, stop_s, scenario), self.limits.run_s)
+        return self.client.call(ask(Measurer.run, key, runs, stop_s, scenario), self.limits.run_s)
 
     def _weighted_s(self, key: str, runs: int, stop_after_s: float) -> list[float]:
         """Return weighted means over the scenarios, which take turns."""
@@ -182,7 +182,7 @@ class CandidateRunner:
         end_s = time.monotonic() + stop_after_s
         each_s = self.scenario_s.setdefault(key, [[] for _ in self.scenarios])
         while len(means_s) < runs and (not means_s or time.monotonic() < end_s):
-            requests = [ask(Worker.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
+            requests = [ask(Measurer.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
             taken_s = [self.client.call(request, self.limits.run_s)[0] for request in requests]
             for known_s, seconds in zip(each_s, taken_s, strict=True):
                 known_s.append(seconds)
@@ -197,14 +197,14 @@ class CandidateRunner:
         """Return the distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
         self._reopen_if_lost(reference)
         self._reopen_if_lost(key)
-        return self.client.call(ask(Worker.difference, key, reference), 4 * self.limits.run_s)
+        return self.client.call(ask(Measurer.difference, key, reference), 4 * self.limits.run_s)
 
     def close(self, key: str) -> None:
         """Close a candidate."""
         del self.candidates[key]
         if self._opened_in.pop(key, None) == self.client.num_starts and self.client.is_running:
             with suppress(CandidateFailed):  # a worker that was lost has forgotten it too
-                self.client.call(ask(Worker.close, key), self.limits.run_s)
+                self.client.call(ask(Measurer.close, key), self.limits.run_s)
 
     def _reopen_if_lost(self, key: str) -> None:
         if self._opened_in.get(key) != self.client.num_starts or not self.client.is_running:

@@ -139,13 +139,13 @@ def machine(slowdowns: Iterable[float], asked: list[str], whole_s: float = 0.55)
     each = iter(slowdowns)
 
     def answer(request: Call[Any]) -> Any:
-        if request.method == "contention":
+        if request.name == "contention":
             asked.append(request.args[1])
             slow = next(each) if request.args[1] == "model" else 1.1
             return Beside((1.0, 1.0), ((0.0, slow), (slow, 0.0)), (whole_s,) * len(request.args[2]))
-        if request.method == "probe":
+        if request.name == "probe":
             return Probed(1e-5, 1e-6, 4096)
-        return {"sync": 1e-4, "op_times": {**times_of(([0], 1.0)), "compile_s": 0.0}}.get(request.method)
+        return {"sync": 1e-4, "op_times": {**times_of(([0], 1.0)), "compile_s": 0.0}}.get(request.name)
 
     return answer
 
@@ -210,7 +210,7 @@ def test_what_small_models_refute_is_forgotten_where_there_is_no_time_for_the_mo
 
     def answer(request: Call[Any]) -> Any:
         nonlocal now_s
-        now_s += request.method == "contention"
+        now_s += request.name == "contention"
         return moderate(request)
 
     how: dict[str, Any] = {"effort": replace(QUICK, total_s=total_s, most_windows=10), "clock": lambda: now_s}
@@ -224,7 +224,7 @@ def test_what_small_models_refute_is_forgotten_where_there_is_no_time_for_the_mo
 def test_a_latency_of_a_bad_moment_gives_way_to_that_of_windows(tmp_path: Path) -> None:
     def answer(request: Call[Any]) -> Any:
         found = machine([1.05] * 9, [])(request)
-        return {**found, "latency_s": 1.9} if request.method == "op_times" else found
+        return {**found, "latency_s": 1.9} if request.name == "op_times" else found
 
     for _ in range(2):
         profile = profiled(answer, ProfileCache(tmp_path))
@@ -388,8 +388,8 @@ def test_where_time_is_over_three_sizes_of_transfers_are_measured_and_nothing_is
 
     def answer(request: Call[Any]) -> Any:
         nonlocal now_s
-        asked.append(request.method)
-        now_s += 6.0 * (request.method == "op_times")
+        asked.append(request.name)
+        now_s += 6.0 * (request.name == "op_times")
         return machine([1.05] * 9, [])(request)
 
     how: dict[str, Any] = {"effort": replace(QUICK, total_s=5.0, most_windows=10), "clock": lambda: now_s}

@@ -32,7 +32,7 @@ class Client:
         self.asked.append(request)
         self.limits.append(limits)
         answers = {"throughput": PERIOD_S, "run": LATENCY_S, "choices": ["CPU", "", "CPU"], "difference": {"mse": 0.0}}
-        return answers.get(request.method)
+        return answers.get(request.name)
 
 
 def runner_of(objective: Objective, requests: int | None = None) -> tuple[CandidateRunner, Client]:
@@ -121,7 +121,7 @@ def test_ops_that_a_device_lacks_are_told_and_a_distance_has_four_times_the_limi
 def test_a_weighted_sum_has_each_latency_with_the_one_period() -> None:
     runner, client = runner_of(find_objective("latency=1,throughput=3").scaled(lambda _: 1.0))
     assert runner.run("a", 2) == pytest.approx([(each + 3 * PERIOD_S) / 4 for each in LATENCY_S])
-    assert [request.method for request in client.asked] == ["open", "run", "throughput"]
+    assert [request.name for request in client.asked] == ["open", "run", "throughput"]
 
 
 def test_peaks_are_those_that_are_simulated() -> None:
@@ -136,7 +136,7 @@ def test_a_candidate_is_opened_again_in_a_worker_that_has_started_again() -> Non
     runner, client = runner_of(LATENCY)
     client.is_running = False
     runner.run("a", 1)
-    assert [request.method for request in client.asked] == ["open", "open", "run"]
+    assert [request.name for request in client.asked] == ["open", "open", "run"]
     with pytest.raises(CandidateFailed, match="'b' was never opened"):
         runner.run("b", 1)
 
@@ -151,7 +151,7 @@ def test_a_worker_that_is_lost_while_it_forgets_a_candidate_loses_nothing(monkey
         runner.close("a")
     runner.open("a", Candidate("CPU"))
     runner.close("a")
-    assert [request.method for request in client.asked] == ["open", "open", "close"]
+    assert [request.name for request in client.asked] == ["open", "open", "close"]
 
 
 def test_only_periods_have_a_hint_of_their_own() -> None:
