@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Concatenate, NotRequired, ParamSpec, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NotRequired, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from hsdag.base.processes import Request, WorkerClient, process_command
 from hsdag.ir.device import DeviceSpec
@@ -19,6 +19,9 @@ from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.shards.regions import Region
 from hsdag.runtime.machine.usable import usable_memory_bytes
+
+if TYPE_CHECKING:
+    from hsdag.runtime.measuring.measurer import Measurer
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ def plain_targets(specs: Sequence[DeviceSpec]) -> tuple[str, ...]:
 
 
 A = TypeVar("A")
+M = TypeVar("M", bound="Measurer")
 P = ParamSpec("P")
 
 WORKER_COMMAND = process_command("hsdag.runtime.measuring.worker")
@@ -173,7 +177,7 @@ class Call(Request[A]):
         return self.method.__name__
 
 
-def ask(method: Callable[Concatenate[Any, P], A], *args: P.args, **options: P.kwargs) -> Call[A]:
+def ask(method: Callable[Concatenate[M, P], A], *args: P.args, **options: P.kwargs) -> Call[A]:
     """Return the request to call a method of a protocol of workers, see ``measurer``."""
     return Call(method, args, options)
 
