@@ -67,6 +67,38 @@ def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
     return np.flatnonzero([not device for device in chosen])
 
 
+@dataclass
+class Taken:
+    """What candidates took so far.
+
+    Attributes:
+        slowest_open_s: The longest that one took to open.
+        part_s: The longest that one part of a candidate of several took to open.
+        values_s: Seconds that measuring each value took: an inference, or all that a period is measured by.
+        scenario_s: Seconds of each inference of weighted means, by candidate and scenario.
+    """
+
+    slowest_open_s: float = 0.0
+    part_s: float = 0.0
+    values_s: list[float] = field(default_factory=list)
+    scenario_s: dict[str, list[list[float]]] = field(default_factory=dict)
+
+    def add_open(self, candidate: Candidate, taken_s: float) -> None:
+        """Add the seconds that a candidate took to open."""
+        self.slowest_open_s = max(self.slowest_open_s, taken_s)
+        if candidate.num_parts > 1:
+            self.part_s = max(self.part_s, taken_s / candidate.num_parts)
+
+    @property
+    def value_s(self) -> float:
+        """Return the median seconds that it took to measure a value, an inference or a period; 0 before any."""
+        return median(self.values_s) if self.values_s else 0.0
+
+    def scenario_medians_s(self, key: str, runs: int) -> tuple[float, ...]:
+        """Return medians of each scenario over the last ``runs`` weighted means; empty without several scenarios."""
+        return tuple(median(each[-runs:]) for each in self.scenario_s.get(key, ()))
+
+
 @dataclass(eq=False)
 class CandidateRunner:
     """A client that compiles and runs candidates in a worker process, and opens them again after the worker was lost.
@@ -77,10 +109,8 @@ class CandidateRunner:
         period_s: Seconds after which a period is not measured further.
         compiling_s: Seconds that compiling a whole model may take beyond the limit.
         peak_of: Simulates the bytes of a candidate's fullest device, if the objective counts memory.
-        slowest_open_s: The longest that a candidate took to open so far.
-        part_s: The longest that one part of a candidate of several took to open so far.
-        value_s: Median seconds that measuring a value took: an inference, or all that a period is measured by.
-        scenario_s: Seconds of each inference of weighted means, by candidate and scenario.
+        candidates: The candidates that are open, by key.
+        taken: What they took so far.
     """
 
     client: WorkerClient
@@ -92,11 +122,8 @@ class CandidateRunner:
     compiling_s: float = COMPILING_LIMIT_S
     peak_of: Callable[[Candidate], float] | None = field(default=None, init=False)
     candidates: dict[str, Candidate] = field(default_factory=dict, init=False)
-    slowest_open_s: float = field(default=0.0, init=False)
-    part_s: float = field(default=0.0, init=False)
-    scenario_s: dict[str, list[list[float]]] = field(default_factory=dict, init=False)
+    taken: Taken = field(default_factory=Taken, init=False)
     _opened_in: dict[str, int] = field(default_factory=dict, init=False)
-    _values_s: list[float] = field(default_factory=list, init=False)
 
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
@@ -105,10 +132,7 @@ class CandidateRunner:
         request = ask(Measurer.open, key, self.hinted(candidate), self.limits.inference_s)
         begin_s = time.monotonic()
         opened = self.client.call(request, self.limits.compile_s, self.compiling_s if is_whole else 0.0)
-        taken_s = time.monotonic() - begin_s
-        self.slowest_open_s = max(self.slowest_open_s, taken_s)
-        if candidate.num_parts > 1:
-            self.part_s = max(self.part_s, taken_s / candidate.num_parts)
+        self.taken.add_open(candidate, time.monotonic() - begin_s)
         self._opened_in[key] = self.client.num_starts
         return opened
 
@@ -130,13 +154,8 @@ class CandidateRunner:
         most = max(map(len, figures))  # quantities that are measured less often count by their mean
         even = [np.array(each if len(each) == most else np.mean(each)) for each in figures]
         values: list[float] = np.broadcast_to(self.objective.value(*even), (most,)).tolist()
-        self._values_s.append((time.monotonic() - begin_s) / len(values))
+        self.taken.values_s.append((time.monotonic() - begin_s) / len(values))
         return values
-
-    @property
-    def value_s(self) -> float:
-        """Return the median seconds that it took to measure a value, an inference or a period; 0 before any."""
-        return median(self._values_s) if self._values_s else 0.0
 
     def _measured(self, quantity: Quantity, key: str, runs: int) -> list[float]:
         """Measure about ``runs`` inferences in seconds, joules or bytes; one mean for a period or energy."""
@@ -180,7 +199,7 @@ class CandidateRunner:
         means_s: list[float] = []
         weights = shares(self.scenarios)
         end_s = time.monotonic() + stop_after_s
-        each_s = self.scenario_s.setdefault(key, [[] for _ in self.scenarios])
+        each_s = self.taken.scenario_s.setdefault(key, [[] for _ in self.scenarios])
         while len(means_s) < runs and (not means_s or time.monotonic() < end_s):
             requests = [ask(Measurer.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
             taken_s = [self.client.call(request, self.limits.run_s)[0] for request in requests]
@@ -188,10 +207,6 @@ class CandidateRunner:
                 known_s.append(seconds)
             means_s.append(float(weights @ taken_s))
         return means_s
-
-    def scenario_medians_s(self, key: str, runs: int) -> tuple[float, ...]:
-        """Return medians of each scenario over the last ``runs`` weighted means; empty without several scenarios."""
-        return tuple(median(each[-runs:]) for each in self.scenario_s.get(key, ()))
 
     def difference(self, key: str, reference: str) -> Distance:
         """Return the distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""

@@ -423,7 +423,7 @@ def _scenario_medians_s(search: Search, final: FinalComparison, name: str, runs:
     """Return the median seconds of each scenario; empty for objectives other than latency."""
     if search.options.objective is not LATENCY or not search.session.scenarios:
         return ()
-    return search.session.runner.scenario_medians_s(name, runs) or (final.comparison.median(name),)
+    return search.session.runner.taken.scenario_medians_s(name, runs) or (final.comparison.median(name),)
 
 
 def _ops_of(search: Search, final: FinalComparison, name: str) -> dict[str, int]:

@@ -214,10 +214,10 @@ class Search:
     @property
     def pace(self) -> Pace:
         """Seconds of the steps of the final comparison, by the profile and by what was opened and measured so far."""
-        runner = self.session.runner
+        taken = self.session.runner.taken
         is_steady = Quantity.PERIOD in self.options.objective.quantities
-        runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
-        return Pace.of(self.profile, runner.slowest_open_s, *runs, self.session.client.start_s, runner.part_s)
+        runs = (REQUESTS_IN_FLIGHT, taken.value_s / RUNS_EACH_ROUND) if is_steady else (1, taken.value_s)
+        return Pace.of(self.profile, taken.slowest_open_s, *runs, self.session.client.start_s, taken.part_s)
 
     @property
     def _most_s(self) -> float:
