@@ -39,10 +39,10 @@ from hsdag.methods.incumbent import Contribution
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.effort import NO_TIME, Effort
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT
 from hsdag.runtime.measuring.messages import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.measuring.profiler import NO_TIME, Effort
 from hsdag.runtime.objectives import Quantity
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan, unit_priority

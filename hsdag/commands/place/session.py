@@ -26,10 +26,11 @@ from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.effort import Effort, ProfilingRun
 from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.measuring.profiler import Effort, Profiler
+from hsdag.runtime.measuring.profiler import Profiler
 from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, Limits, unsupported_ops
 from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 from hsdag.runtime.problem.pins import Pin, pinned_devices
@@ -195,13 +196,17 @@ class Session(AbstractContextManager["Session"]):
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
         kept = cache or ProfileCache.default()
-        how: dict[str, Any] = {
-            "effort": effort or Effort(),
-            "on_step": on_step,
-            "on_note": on_note,
-            "should_stop": should_stop,
-        }
-        profiler = Profiler(self.client, self.graph, self.digest, kept, has_one_course=not self.scenarios, **how)
+        run = ProfilingRun(
+            self.client,
+            self.graph,
+            self.digest,
+            kept,
+            effort=effort or Effort(),
+            on_step=on_step,
+            on_note=on_note,
+            should_stop=should_stop,
+        )
+        profiler = Profiler(run, has_one_course=not self.scenarios)
         whole_devices = whole_cpus(self.devices) if side_by_side and not self.is_on_torch else ()
         return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, whole_devices=whole_devices)
 
