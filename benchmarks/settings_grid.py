@@ -45,9 +45,9 @@ from hsdag.models.torch_networks import random_network, to_openvino
 from hsdag.runtime.machine.devices import PRECISION, DeviceSet, resolve_devices
 from hsdag.runtime.machine.settings import CACHE, GROUP, HINT, PINNING, STREAMS, THREADS, Setting, raises
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import Candidate, ask
 from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import find_objective
 
 MODELS = ("resnet50", "inception_v3", "vit", "encoder", "mobile", "tiny_resnet", "stateful-llama-int8")
@@ -137,7 +137,7 @@ class Bench:
     def default(self) -> Mapping[str, str]:
         """The values that the plugin takes by itself."""
         self.runner.open("default", Candidate("CPU"))
-        offer = self.session.client.call(ask(Worker.offer, "default", "CPU"), self.runner.limits.run_s)
+        offer = self.session.client.call(ask(OpenVinoMeasurer.offer, "default", "CPU"), self.runner.limits.run_s)
         self.runner.close("default")
         return offer.default
 

@@ -25,8 +25,8 @@ from hsdag.base.kernels import INTERPRETED_VARIABLE
 from hsdag.cli import output
 from hsdag.commands.place import tuning
 from hsdag.models import save_model_files
+from hsdag.runtime.measuring.effort import Effort
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.measuring.profiler import Effort
 from hsdag.schemas import RESULTS, schema_of
 from tests import warm
 

@@ -31,8 +31,8 @@ from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph
 from hsdag.ir.graph.reader import Shapes, load_model, model_file
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.machine.devices import make_core, reduced_precision
+from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
-from hsdag.runtime.measuring.worker import Worker
 
 LIMIT_S = 120.0
 """Seconds that both devices may take to run a part of the model, without compiling."""
@@ -213,7 +213,7 @@ def bisect(
         def look(v: int | None, *, alone: bool = False) -> Probe:
             name, kind = ("the outputs", "Model") if v is None else (graph.op_names[v], graph.op_types[v])
             on_step(f"{'alone' if alone else 'up to'} {name}")
-            request = ask(Worker.compare_outputs, pair, None if v is None else name, alone=alone)
+            request = ask(OpenVinoMeasurer.compare_outputs, pair, None if v is None else name, alone=alone)
             try:
                 distances = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
             except CandidateFailed as failure:

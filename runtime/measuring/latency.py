@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -254,45 +254,26 @@ def compare(
     """
     begin_s = clock()
     typical_s, failures = _prepared(run, candidates, protocol, prepare, num_sure, should_stop, on_step, clock)
-    left_s = max(protocol.limit_s - (clock() - begin_s), 0.0)
-    turns_s = {c: seconds * _burst(seconds, protocol) for c, seconds in typical_s.items()}
-    wanted = min(protocol.min_rounds * (SHORTER if protocol.turn_runs is None else 1), protocol.max_rounds)
-    fitting = min(left_s / max(wanted * sum(turns_s.values()), LEAST_RUN_S), 1.0)
-    bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
-    taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
-    known, running, ends_s = _Rounds(pulse()), list(taken), [clock()]
-    num_sound, stop_s = 0, float("inf")
-    while running and num_sound < protocol.max_rounds and len(ends_s) <= REPEATED * protocol.max_rounds:
+    bursts = _bursts(typical_s, protocol, max(protocol.limit_s - (clock() - begin_s), 0.0))
+    rounds, running = _Rounds(pulse(), typical_s), list(typical_s)
+    span, num_sound = _Span(begin_s, clock(), protocol.limit_s), 0
+    while running and num_sound < protocol.max_rounds and len(span.ends_s) <= REPEATED * protocol.max_rounds:
         on_step(f"round {num_sound + 1} of up to {protocol.max_rounds}")
         for c in rng.permutation(len(running)).tolist():
-            candidate = running[c]
             try:
-                taken[candidate].append(tuple(run(candidate, bursts[candidate])))
-                known.add(candidate, taken[candidate][-1])
+                rounds.add(running[c], run(running[c], bursts[running[c]]))
             except CandidateFailed as failure:
-                failures[candidate] = failure.reason
-                del taken[candidate]
-        known.end(pulse())
-        ends_s.append(clock())
-        sound = known.sound
-        num_sound = int(sound.sum())
-        medians_s = {c: known.medians_s(c, sound) for c in running if c in taken}
-        running = _undecided(medians_s, references, protocol, kept) if num_sound else list(medians_s)
-        passed_s, round_s = ends_s[-1] - begin_s, ends_s[-1] - ends_s[-2]
-        missing = protocol.min_rounds - num_sound
-        if num_sound >= HOPELESS_ROUNDS and missing > 0 and passed_s + missing * round_s > protocol.limit_s:
-            running = _ahead(medians_s, running, references, protocol)
-        is_cheap = missing > 0 and missing * round_s <= CHEAP * protocol.limit_s
-        if should_stop():
-            stop_s = min(stop_s, passed_s + MOST_STOPPING_S)
-        if (passed_s + round_s > protocol.limit_s and not is_cheap) or (
-            should_stop() and (missing <= 0 or passed_s > min(protocol.limit_s, stop_s))
-        ):
+                failures[running[c]] = failure.reason
+                rounds.drop(running[c])
+        rounds.end(pulse())
+        span.ends_s.append(clock())
+        num_sound = int(rounds.sound.sum())
+        running = _running(rounds, running, span, references, protocol, kept)
+        if span.is_over(protocol.min_rounds - num_sound, should_stop=should_stop()):
             break
-    sound = sound_rounds(known.pulses_s, protocol.min_rounds, [len(rounds) for rounds in taken.values()])
-    spent_s = np.diff(ends_s)
-    disturbed = float(spent_s[~known.sound].sum() / spent_s.sum()) if len(spent_s) and spent_s.sum() else 0.0
-    return Comparison({c: Samples(_of(rounds, sound)) for c, rounds in taken.items()}, failures, disturbed)
+    sound = sound_rounds(rounds.pulses_s, protocol.min_rounds, [len(turns) for turns in rounds.taken.values()])
+    samples = {c: Samples(_of(turns, sound)) for c, turns in rounds.taken.items()}
+    return Comparison(samples, failures, span.share_of(~rounds.sound))
 
 
 def _prepared(
@@ -351,14 +332,15 @@ def sound_rounds(pulses_s: Sequence[Sequence[float]], least: int = 0, ran: Seque
 
 
 class _Rounds:
-    """Rounds so far: the medians of each candidate, and which rounds count, by the rule of ``sound_rounds``.
+    """Rounds so far: the turns of each candidate, and which rounds count, by the rule of ``sound_rounds``.
 
     A round is judged once, and all of them again only after a pulse that is shorter than those before it: judging takes
     time in proportion to the number of rounds, of which there may be thousands.
     """
 
-    def __init__(self, pulse_s: Sequence[float]) -> None:
+    def __init__(self, pulse_s: Sequence[float], candidates: Iterable[str] = ()) -> None:
         self.pulses_s = [tuple(pulse_s)]
+        self.taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in candidates}  # seconds of the turns of each
         self._least_s = np.asarray(pulse_s, dtype=np.float64)  # [P] the shortest pulse of each device
         self._worst = array("d")  # [R] the longer pulse beside a round over the shortest
         self._medians_s: dict[str, array[float]] = {}
@@ -366,7 +348,12 @@ class _Rounds:
 
     def add(self, candidate: str, seconds: Sequence[float]) -> None:
         """Add a candidate's seconds in the current round."""
+        self.taken.setdefault(candidate, []).append(tuple(seconds))
         self._medians_s.setdefault(candidate, array("d")).append(median(seconds))
+
+    def drop(self, candidate: str) -> None:
+        """Forget a candidate that failed."""
+        del self.taken[candidate]
 
     def end(self, pulse_s: Sequence[float]) -> None:
         """End the round with the pulse after it."""
@@ -393,6 +380,42 @@ class _Rounds:
         return medians_s[sound[: len(medians_s)]]
 
 
+class _Span:
+    """The time of a comparison: when it began, and when preparing and each round ended, in seconds."""
+
+    def __init__(self, begin_s: float, prepared_s: float, limit_s: float) -> None:
+        self.ends_s = [prepared_s]
+        self._begin_s = begin_s
+        self._limit_s = limit_s
+        self._stop_s = float("inf")  # when to end after a wish to stop
+
+    @property
+    def _passed_s(self) -> float:
+        return self.ends_s[-1] - self._begin_s
+
+    @property
+    def _round_s(self) -> float:
+        return self.ends_s[-1] - self.ends_s[-2]
+
+    def has_room(self, num_rounds: int) -> bool:
+        """Return whether so many more rounds like the last one end within the limit."""
+        return self._passed_s + num_rounds * self._round_s <= self._limit_s
+
+    def is_over(self, missing: int, *, should_stop: bool) -> bool:
+        """Return whether to begin no further round, where ``missing`` ones are left of the least number."""
+        if should_stop:
+            self._stop_s = min(self._stop_s, self._passed_s + MOST_STOPPING_S)
+            if missing <= 0 or self._passed_s > min(self._limit_s, self._stop_s):
+                return True
+        is_cheap = missing > 0 and missing * self._round_s <= CHEAP * self._limit_s
+        return not self.has_room(1) and not is_cheap
+
+    def share_of(self, chosen: NDArray[np.bool_]) -> float:
+        """Return the share of the time of all rounds that was spent on those that are ``chosen`` [R]."""
+        spent_s = np.diff(self.ends_s)
+        return float(spent_s[chosen].sum() / spent_s.sum()) if len(spent_s) and spent_s.sum() else 0.0
+
+
 def _of(rounds: Sequence[tuple[float, ...]], sound: NDArray[np.bool_]) -> tuple[tuple[float, ...], ...]:
     """Return the rounds that count, of a candidate that may have ended early."""
     return tuple(each for each, counts in zip(rounds, sound, strict=False) if counts)
@@ -410,6 +433,34 @@ def _burst(typical_s: float, protocol: Protocol) -> int:
     if protocol.turn_runs is not None:
         return protocol.turn_runs
     return min(max(int(protocol.turn_s / typical_s), 1 if 2 * typical_s > 1.0 else 2), 50)
+
+
+def _bursts(typical_s: Mapping[str, float], protocol: Protocol, left_s: float) -> dict[str, int]:
+    """Return the inferences of each candidate's turn, fewer where turns are too long for ``left_s``."""
+    whole = {c: _burst(seconds, protocol) for c, seconds in typical_s.items()}
+    each_s = sum(seconds * whole[c] for c, seconds in typical_s.items())
+    wanted = min(protocol.min_rounds * (SHORTER if protocol.turn_runs is None else 1), protocol.max_rounds)
+    fitting = min(left_s / max(wanted * each_s, LEAST_RUN_S), 1.0)
+    return {c: max(int(fitting * burst), 1) for c, burst in whole.items()}
+
+
+def _running(
+    rounds: _Rounds,
+    running: Sequence[str],
+    span: _Span,
+    references: Sequence[str],
+    protocol: Protocol,
+    kept: Collection[str],
+) -> list[str]:
+    """Return the candidates of the next round, of those that were ``running`` in the last one."""
+    sound = rounds.sound
+    medians_s = {c: rounds.medians_s(c, sound) for c in running if c in rounds.taken}
+    num_sound = int(sound.sum())
+    undecided = _undecided(medians_s, references, protocol, kept) if num_sound else list(medians_s)
+    missing = protocol.min_rounds - num_sound
+    if num_sound >= HOPELESS_ROUNDS and missing > 0 and not span.has_room(missing):
+        return _ahead(medians_s, undecided, references, protocol)
+    return undecided
 
 
 def _ahead(

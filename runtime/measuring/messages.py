@@ -1,6 +1,7 @@
 """Messages of the measuring process: its setup and requests, the candidates that they name, and its answers.
 
-A candidate is a compiled way to run a model. A request is a method of the worker and the arguments to call it with.
+A candidate is a compiled way to run a model. A request is a method of a worker's protocol and the arguments to call it
+with.
 Legend: N ops, D devices.
 """
 
@@ -10,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NotRequired, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from hsdag.base.processes import Request, WorkerClient, process_command
 from hsdag.ir.device import DeviceSpec
@@ -18,6 +19,9 @@ from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.shards.regions import Region
 from hsdag.runtime.machine.usable import usable_memory_bytes
+
+if TYPE_CHECKING:
+    from hsdag.runtime.measuring.measurer import Measurer
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,7 @@ def plain_targets(specs: Sequence[DeviceSpec]) -> tuple[str, ...]:
 
 
 A = TypeVar("A")
+M = TypeVar("M", bound="Measurer")
 P = ParamSpec("P")
 
 WORKER_COMMAND = process_command("hsdag.runtime.measuring.worker")
@@ -160,29 +165,59 @@ class WorkerSetup(Request[None]):
 
 @dataclass(frozen=True)
 class Call(Request[A]):
-    """A call of a method of the worker by name; its return value is the answer."""
+    """A call of a method of the worker, whose return value is the answer; ``ask`` makes it with checked arguments."""
 
-    method: str
+    method: Callable[..., A]
     args: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """Return the method's name, by which each worker finds its own."""
+        return self.method.__name__
 
-def ask(method: Callable[Concatenate[Any, P], A], *args: P.args, **options: P.kwargs) -> Call[A]:
-    """Return the request to call a method of a worker's class; other workers have methods of the same names."""
-    return Call(method.__name__, args, options)
+
+def ask(method: Callable[Concatenate[M, P], A], *args: P.args, **options: P.kwargs) -> Call[A]:
+    """Return the request to call a method of a protocol of workers, see ``measurer``."""
+    return Call(method, args, options)
 
 
 class CallHandler:
-    """Base of workers whose methods are called by name."""
+    """Base of workers whose methods are called."""
 
     def handle(self, request: Call[A]) -> A:
         """Call the method and return its value."""
-        answer: A = getattr(self, request.method)(*request.args, **request.options)
+        answer: A = getattr(self, request.name)(*request.args, **request.options)
         return answer
 
 
 Distance: TypeAlias = dict[str, float | None]
 """Distance between outputs, as ``output_difference`` returns it."""
+
+Primitive: TypeAlias = tuple[list[int], float, int, str]
+"""Ops that a primitive computes, by index and none for what a plugin added by itself, seconds, submodel and type."""
+
+
+class CountedTimes(TypedDict):
+    """Times of a compiled model's primitives in order of execution, beside the latency of the whole.
+
+    ``spread`` is the interquartile range of the latency over its median, over ``runs`` inferences.
+    """
+
+    primitives: list[Primitive]
+    latency_s: float
+    spread: float
+    runs: int
+
+
+class OpTimes(CountedTimes):
+    """Times of a model's ops, with the figures of ``Opened`` and the memory of a device; torch's lack some."""
+
+    compile_s: float
+    first_s: NotRequired[float]
+    resident_bytes: int
+    device_bytes: NotRequired[int | None]
+    memory_bytes: float | None
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.scenario import Scenario, shares
 from hsdag.runtime.machine.energy_counters import EnergyCounters
+from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import Candidate, Distance, Opened, ask
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import Objective, Quantity
 
 MOST_TURN_S = 1.0
@@ -59,12 +59,44 @@ def with_hint(failure: CandidateFailed, spec: DeviceSpec) -> str:
 def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
     """Return the ops [indices] of a worker's model that a device lacks. Raises DeviceError if it cannot tell."""
     try:
-        chosen = client.call(ask(Worker.choices, spec.openvino_name), ASKING_LIMIT_S, COMPILING_LIMIT_S)
+        chosen = client.call(ask(Measurer.choices, spec.openvino_name), ASKING_LIMIT_S, COMPILING_LIMIT_S)
     except CandidateFailed as failure:
         raise DeviceError(
             f"device {spec.name!r} cannot tell which ops it supports: {with_hint(failure, spec)}"
         ) from failure
     return np.flatnonzero([not device for device in chosen])
+
+
+@dataclass
+class Taken:
+    """What candidates took so far.
+
+    Attributes:
+        slowest_open_s: The longest that one took to open.
+        part_s: The longest that one part of a candidate of several took to open.
+        values_s: Seconds that measuring each value took: an inference, or all that a period is measured by.
+        scenario_s: Seconds of each inference of weighted means, by candidate and scenario.
+    """
+
+    slowest_open_s: float = 0.0
+    part_s: float = 0.0
+    values_s: list[float] = field(default_factory=list)
+    scenario_s: dict[str, list[list[float]]] = field(default_factory=dict)
+
+    def add_open(self, candidate: Candidate, taken_s: float) -> None:
+        """Add the seconds that a candidate took to open."""
+        self.slowest_open_s = max(self.slowest_open_s, taken_s)
+        if candidate.num_parts > 1:
+            self.part_s = max(self.part_s, taken_s / candidate.num_parts)
+
+    @property
+    def value_s(self) -> float:
+        """Return the median seconds that it took to measure a value, an inference or a period; 0 before any."""
+        return median(self.values_s) if self.values_s else 0.0
+
+    def scenario_medians_s(self, key: str, runs: int) -> tuple[float, ...]:
+        """Return medians of each scenario over the last ``runs`` weighted means; empty without several scenarios."""
+        return tuple(median(each[-runs:]) for each in self.scenario_s.get(key, ()))
 
 
 @dataclass(eq=False)
@@ -77,10 +109,8 @@ class CandidateRunner:
         period_s: Seconds after which a period is not measured further.
         compiling_s: Seconds that compiling a whole model may take beyond the limit.
         peak_of: Simulates the bytes of a candidate's fullest device, if the objective counts memory.
-        slowest_open_s: The longest that a candidate took to open so far.
-        part_s: The longest that one part of a candidate of several took to open so far.
-        value_s: Median seconds that measuring a value took: an inference, or all that a period is measured by.
-        scenario_s: Seconds of each inference of weighted means, by candidate and scenario.
+        candidates: The candidates that are open, by key.
+        taken: What they took so far.
     """
 
     client: WorkerClient
@@ -92,23 +122,17 @@ class CandidateRunner:
     compiling_s: float = COMPILING_LIMIT_S
     peak_of: Callable[[Candidate], float] | None = field(default=None, init=False)
     candidates: dict[str, Candidate] = field(default_factory=dict, init=False)
-    slowest_open_s: float = field(default=0.0, init=False)
-    part_s: float = field(default=0.0, init=False)
-    scenario_s: dict[str, list[list[float]]] = field(default_factory=dict, init=False)
+    taken: Taken = field(default_factory=Taken, init=False)
     _opened_in: dict[str, int] = field(default_factory=dict, init=False)
-    _values_s: list[float] = field(default_factory=list, init=False)
 
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
         self.candidates[key] = candidate
         is_whole = candidate.devices is None  # placements are compared with whole models: these are worth waiting for
-        request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
+        request = ask(Measurer.open, key, self.hinted(candidate), self.limits.inference_s)
         begin_s = time.monotonic()
         opened = self.client.call(request, self.limits.compile_s, self.compiling_s if is_whole else 0.0)
-        taken_s = time.monotonic() - begin_s
-        self.slowest_open_s = max(self.slowest_open_s, taken_s)
-        if candidate.num_parts > 1:
-            self.part_s = max(self.part_s, taken_s / candidate.num_parts)
+        self.taken.add_open(candidate, time.monotonic() - begin_s)
         self._opened_in[key] = self.client.num_starts
         return opened
 
@@ -130,20 +154,15 @@ class CandidateRunner:
         most = max(map(len, figures))  # quantities that are measured less often count by their mean
         even = [np.array(each if len(each) == most else np.mean(each)) for each in figures]
         values: list[float] = np.broadcast_to(self.objective.value(*even), (most,)).tolist()
-        self._values_s.append((time.monotonic() - begin_s) / len(values))
+        self.taken.values_s.append((time.monotonic() - begin_s) / len(values))
         return values
-
-    @property
-    def value_s(self) -> float:
-        """Return the median seconds that it took to measure a value, an inference or a period; 0 before any."""
-        return median(self._values_s) if self._values_s else 0.0
 
     def _measured(self, quantity: Quantity, key: str, runs: int) -> list[float]:
         """Measure about ``runs`` inferences in seconds, joules or bytes; one mean for a period or energy."""
         if quantity is Quantity.LATENCY:
             return self.run_scenario(key, runs, None)
         if quantity is Quantity.PERIOD:
-            request = ask(Worker.throughput, key, self.requests, runs, self.period_s)
+            request = ask(Measurer.throughput, key, self.requests, runs, self.period_s)
             return [self.client.call(request, self.limits.run_s)]
         if quantity is Quantity.PEAK:
             if self.peak_of is None:
@@ -162,7 +181,7 @@ class CandidateRunner:
     def pulse(self) -> list[float]:
         """Return the seconds of constant work on each physical device; empty if it does not run."""
         with suppress(CandidateFailed):
-            return self.client.call(ask(Worker.pulse), self.limits.run_s, COMPILING_LIMIT_S)
+            return self.client.call(ask(Measurer.pulse), self.limits.run_s, COMPILING_LIMIT_S)
         return []
 
     def run_scenario(self, key: str, runs: int, scenario: int | None) -> list[float]:
@@ -173,38 +192,34 @@ class CandidateRunner:
             stop_s = min(stop_s, MOST_TURN_S)
         if scenario is None and len(self.scenarios) > 1:
             return self._weighted_s(key, runs, stop_s)
-        return self.client.call(ask(Worker.run, key, runs, stop_s, scenario), self.limits.run_s)
+        return self.client.call(ask(Measurer.run, key, runs, stop_s, scenario), self.limits.run_s)
 
     def _weighted_s(self, key: str, runs: int, stop_after_s: float) -> list[float]:
         """Return weighted means over the scenarios, which take turns."""
         means_s: list[float] = []
         weights = shares(self.scenarios)
         end_s = time.monotonic() + stop_after_s
-        each_s = self.scenario_s.setdefault(key, [[] for _ in self.scenarios])
+        each_s = self.taken.scenario_s.setdefault(key, [[] for _ in self.scenarios])
         while len(means_s) < runs and (not means_s or time.monotonic() < end_s):
-            requests = [ask(Worker.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
+            requests = [ask(Measurer.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
             taken_s = [self.client.call(request, self.limits.run_s)[0] for request in requests]
             for known_s, seconds in zip(each_s, taken_s, strict=True):
                 known_s.append(seconds)
             means_s.append(float(weights @ taken_s))
         return means_s
 
-    def scenario_medians_s(self, key: str, runs: int) -> tuple[float, ...]:
-        """Return medians of each scenario over the last ``runs`` weighted means; empty without several scenarios."""
-        return tuple(median(each[-runs:]) for each in self.scenario_s.get(key, ()))
-
     def difference(self, key: str, reference: str) -> Distance:
         """Return the distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
         self._reopen_if_lost(reference)
         self._reopen_if_lost(key)
-        return self.client.call(ask(Worker.difference, key, reference), 4 * self.limits.run_s)
+        return self.client.call(ask(Measurer.difference, key, reference), 4 * self.limits.run_s)
 
     def close(self, key: str) -> None:
         """Close a candidate."""
         del self.candidates[key]
         if self._opened_in.pop(key, None) == self.client.num_starts and self.client.is_running:
             with suppress(CandidateFailed):  # a worker that was lost has forgotten it too
-                self.client.call(ask(Worker.close, key), self.limits.run_s)
+                self.client.call(ask(Measurer.close, key), self.limits.run_s)
 
     def _reopen_if_lost(self, key: str) -> None:
         if self._opened_in.get(key) != self.client.num_starts or not self.client.is_running:

@@ -1,70 +1,60 @@
 """The measuring process, which compiles, runs and compares candidates and answers about devices, request by request.
 
-It has no state that is worth keeping, so that it can be killed at any time. Legend: N ops of the model, R results.
+It has no state that is worth keeping, so that it can be killed at any time. Legend: N ops of the model.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from itertools import compress, cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
 import psutil
-from numpy.typing import NDArray
 
-from hsdag.base.errors import DeviceError, ExecutionError, ModelError, PlacementError
+from hsdag.base.errors import ExecutionError
 from hsdag.base.processes import Compiling, main
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.elements import array_of
-from hsdag.ir.graph.build import draws, graph_of, name_uniquely
-from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.graph.reader import load_model
-from hsdag.ir.graph.state import reached_from
-from hsdag.ir.placement.copies import CopiedModel, compile_copies
-from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
-from hsdag.runtime.machine.devices import device_calls, execution_devices, infer_checked, make_core, type_name
+from hsdag.ir.placement.copies import CopiedModel
+from hsdag.ir.placement.prepared import COPY_MARK
+from hsdag.runtime.machine.devices import device_calls, make_core, type_name
 from hsdag.runtime.machine.settings import Offer
-from hsdag.runtime.measuring.caches import CompiledModels
-from hsdag.runtime.measuring.differences import (
-    CPU_IN_SINGLE,
-    halved,
-    op_alone,
-    op_by_op,
-    output_difference,
-    outputs_on,
-    up_to,
-)
+from hsdag.runtime.measuring.candidates import Compiler, OpenCandidates
+from hsdag.runtime.measuring.differences import CPU_IN_SINGLE, halved, op_alone, output_difference, outputs_on, up_to
 from hsdag.runtime.measuring.inferences import (
     REQUESTS_IN_FLIGHT,
-    Course,
     CourseRunner,
     make_courses,
     requests_in_flight,
     steady_period_s,
 )
+from hsdag.runtime.measuring.kept_probes import KeptProbes
+from hsdag.runtime.measuring.measured_model import MeasuredModel
+from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import (
     Beside,
     CallHandler,
     Candidate,
+    CountedTimes,
     DeviceFacts,
     Distance,
     Opened,
+    OpTimes,
     Precision,
+    Primitive,
     Probe,
     Probed,
     WorkerSetup,
 )
-from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_request, stretch, sync_s, times_beside
+from hsdag.runtime.measuring.probes import COUNTERS, probe_model, sync_s
 from hsdag.runtime.timeline import Timeline
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
@@ -79,138 +69,30 @@ RANDOM_ALIKE = 0.1
 
 
 class Worker(CallHandler):
-    """Compiled candidates by key, for one model and one set of devices."""
+    """The measuring process of OpenVINO: one model on one set of devices."""
 
     def __init__(self, setup: WorkerSetup, tell: Callable[[Compiling], None] = lambda _: None) -> None:
-        self.setup = setup
-        self.specs = setup.devices
-        self._tell = tell
-        self.compiled: dict[str, Any] = {}
-        self.references: dict[str, list[NDArray[Any]]] = {}
-        self.firsts: dict[str, list[NDArray[Any]]] = {}  # outputs right after compiling, if random numbers are drawn
-        self.requests: dict[str, CourseRunner] = {}
-        self._probes: dict[object, Any] = {}  # requests that further windows of a profile need
-        self._kernels_s = setup.kernels_s
-        self.compile_s = 0.0  # seconds of the last compilation
-        self.core = make_core(self.specs)
-        self.compiled_models = CompiledModels(self.core, self.specs)
-        if self.specs:  # now, so that they do not count against the limit of the first request
-            _ = self.courses
-
-    @cached_property
-    def model(self) -> ov.Model:
-        """Return the model with unique names, since devices are asked about ops by name. Raises ModelError."""
-        assert self.setup.model is not None
-        model = load_model(self.setup.model, self.setup.shapes, dynamic=True, guarded=False)
-        name_uniquely(model)
-        return model
-
-    @cached_property
-    def graph(self) -> ComputationGraph:
-        """Return the graph of the model."""
-        return graph_of(self.model)
-
-    @cached_property
-    def courses(self) -> tuple[Course, ...]:
-        """Return the inferences to run. Raises ModelError for open shapes without scenarios, HsdagError for inputs."""
-        if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in self.model.inputs):
-            raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
-        return make_courses(self.model, self.setup.scenarios, self.setup.seed, self.setup.inputs)
-
-    @cached_property
-    def prepared(self) -> PreparedModel:
-        """Return the model prepared for HETERO; made for the first placement."""
-        return prepare(self.model, self.graph)
-
-    def _core_of(self, specs: Sequence[DeviceSpec]) -> Any:
-        """Return the core of this process if it has loaded these devices, else a new one."""
-        return self.core if all(spec in self.specs for spec in specs) else make_core(tuple(specs))
+        self.measured = MeasuredModel(setup)
+        self.compiler = Compiler(self.measured, tell)
+        self.candidates = OpenCandidates(self.compiler)
+        self.probes = KeptProbes(self.compiler)
+        if setup.devices:  # now, so that they do not count against the limit of the first request
+            _ = self.measured.courses
 
     def open(self, key: str, candidate: Candidate, inference_limit_s: float | None = None) -> Opened:
-        """Compile a candidate under a key, and check that an inference of it succeeds.
+        """Compile a candidate under a key, and check that an inference of it succeeds; see ``OpenCandidates``."""
+        return self.candidates.open(key, candidate, inference_limit_s)
 
-        The work-conserving executor gives up an inference after a limit. Raises ExecutionError when one fails.
-        """
-        self.close(key)
-        before = memory_use(self.core, self.specs)
-        begin_s = time.perf_counter()
-        if candidate.target == "op-by-op":
-            limit_s = inference_limit_s or math.inf
-            with device_calls():
-                references = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
-                self.references[key] = self.firsts[key] = [array for outputs in references for array in outputs]
-            return Opened(time.perf_counter() - begin_s, 0, ())
-        try:
-            self.compiled[key], num_parts, devices = self._compiled(candidate, inference_limit_s)
-            with device_calls():
-                self.requests[key] = self._infer_request(self.compiled[key])
-            first = self.outputs(key)
-            if any(self._drawn):
-                self.firsts[key] = first
-        except (DeviceError, PlacementError, ExecutionError) as error:
-            self.close(key)
-            raise ExecutionError(str(error)) from error
-        pairs = zip(memory_use(self.core, self.specs), before, strict=True)
-        resident_bytes, device_bytes = (None if now is None or old is None else max(now - old, 0) for now, old in pairs)
-        first_s = self.requests[key].first_s
-        requests = tuple(copy.num_requests for copy in getattr(self.compiled[key], "copies", ()))
-        return Opened(self.compile_s, num_parts, devices, first_s, resident_bytes or 0, device_bytes, requests)
-
-    def _compiled(self, candidate: Candidate, limit_s: float | None) -> tuple[Any, int, tuple[str, ...]]:
-        """Return the compiled model, its number of parts, and the devices that it runs on.
-
-        Raises PlacementError for what an executor would get wrong, DeviceError or ExecutionError for a device that
-        does not compile it.
-        """
-        names, properties = candidate.target.rpartition(":")[2].split(","), candidate.properties
-        used = [spec for name in names for spec in self.specs if spec.openvino_name == name]
-        if candidate.copies:
-            by_name = {spec.openvino_name: spec for spec in used}
-            copies = list[Any]()
-            for each, requests in candidate.copies:
-                over = by_name[each] if isinstance(each, str) else self._compiled(each, limit_s)[0]
-                copies.append((over, requests))
-            with self._compiling(candidate.target):
-                return compile_copies(self.core, self.model, copies, properties), len(copies), tuple(names)
-        if candidate.executor == "work-conserving":
-            return self._compiled_in_parts(candidate, used, names, limit_s)
-        model = self.model
-        if candidate.devices is not None:
-            model = self.prepared.place(list(candidate.devices), self.specs)
-        if candidate.target.startswith("HETERO:"):
-            properties = hetero_properties(self.specs, properties)
-        properties = {**self.compiled_models.properties(candidate.target), **properties}
-        with self._compiling(candidate.target), device_calls():
-            compiled = self.core.compile_model(model, candidate.target, properties)
-        has_number = "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES")
-        num_parts = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) if has_number else 1
-        return compiled, num_parts, execution_devices(compiled, used)
-
-    def _compiled_in_parts(
-        self, candidate: Candidate, used: Sequence[DeviceSpec], names: list[str], limit_s: float | None
-    ) -> tuple[Any, int, tuple[str, ...]]:
-        """Compile for the work-conserving executor. Raises ModelError, too, for models that no placement suits."""
-        from hsdag.base.kernels import compiling_at_most  # imported late: they load numba
-        from hsdag.ir.shards.rewrite import shard
-        from hsdag.runtime.executor.compiling import compile_on
-
-        model, graph = self.model, self.graph
-        devices = candidate.devices or ()
-        if candidate.regions:
-            sharded = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
-            model, graph = sharded.model, sharded.graph
-            devices = tuple(names[d] for d in sharded.devices)
-        given = devices, candidate.priority, candidate.properties
-        with self._compiling(candidate.target), compiling_at_most(self._kernels_s):
-            compiled = compile_on(self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=limit_s)
-        return compiled, len(compiled.cut.subgraphs), tuple(names[d] for d in np.unique(compiled.cut.device))
+    def close(self, key: str) -> None:
+        """Close a candidate, if there is one."""
+        self.candidates.close(key)
 
     def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:
         """Return the seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all.
 
         They are those of the scenario with an index, or weighted means over all scenarios.
         """
-        runner = self.requests[key]
+        runner = self.candidates.requests[key]
         times_s: list[float] = []
         end = time.perf_counter() + stop_after_s
         with device_calls():
@@ -223,7 +105,7 @@ class Worker(CallHandler):
 
         Without ``requests`` there are as many as the device asks for.
         """
-        compiled = self.compiled[key]
+        compiled = self.candidates.compiled[key]
         count = requests or REQUESTS_IN_FLIGHT
         if isinstance(compiled, CopiedModel):
             count = max(count, compiled.num_in_flight)
@@ -231,23 +113,16 @@ class Worker(CallHandler):
             asked_for = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
             count = requests_in_flight(asked_for, len(compiled.get_property("EXECUTION_DEVICES")))
         with device_calls():
-            runners = [self._infer_request(compiled) for _ in range(count)]
+            runners = [self.measured.runner(compiled) for _ in range(count)]
             period_s = 0.0
-            for course in self.courses:
+            for course in self.measured.courses:
                 period_s += course.share * steady_period_s([runner.stream(course) for runner in runners], runs, most_s)
             return period_s
-
-    def close(self, key: str) -> None:
-        """Close a candidate, if there is one."""
-        self.references.pop(key, None)
-        self.firsts.pop(key, None)
-        self.requests.pop(key, None)
-        getattr(self.compiled.pop(key, None), "close", bool)()  # executors have threads of their own
 
     def offer(self, key: str, name: str) -> Offer:
         """Return what a device, by OpenVINO's name, lets one set, and what it has set for the candidate of a key."""
         with device_calls():
-            return Offer.of(self.core, name, self.compiled[key])
+            return Offer.of(self.compiler.core, name, self.candidates.compiled[key])
 
     def timeline(self, candidate: Candidate, runs: int, inference_limit_s: float | None = None) -> Timeline:
         """Return when each part of a work-conserving candidate ran, in the median of ``runs`` inferences.
@@ -257,9 +132,9 @@ class Worker(CallHandler):
         timed: list[tuple[float, Timeline]] = []
         self.open(_TRACED, candidate, inference_limit_s)
         try:
-            runner = self.requests[_TRACED]
+            runner = self.candidates.requests[_TRACED]
             for _ in range(runs + 2):
-                runner.seconds(self.courses[0])
+                runner.seconds(self.measured.courses[0])
                 timed.append((runner.request.latency, runner.request.timeline))
         finally:
             self.close(_TRACED)
@@ -272,39 +147,33 @@ class Worker(CallHandler):
         compiling, where every draw has a seed; with another precision, devices draw other numbers. Raises
         ExecutionError if there is nothing to compare.
         """
-        if not any(self._drawn):
-            return output_difference(self.outputs(key), self.outputs(reference))
+        drawn, outputs = self.measured.drawn, self.candidates.outputs
+        if not any(drawn):
+            return output_difference(outputs(key), outputs(reference))
         by_chance = self._by_chance(key, reference)
-        if not all(self._drawn):
-            others = [not drawn for drawn in self._drawn]
-            sure = output_difference(*(list(compress(self.outputs(k), cycle(others))) for k in (key, reference)))
+        if not all(drawn):
+            others = [not each for each in drawn]
+            sure = output_difference(*(list(compress(outputs(k), cycle(others))) for k in (key, reference)))
             return sure if by_chance is None else max(sure, by_chance, key=_apart)
         if by_chance is None:
-            name = next(node.get_friendly_name() for node in self.model.get_ordered_ops() if draws(node))
+            name, _ = next(self.measured.all_draws())
             raise ExecutionError(
                 f"all outputs depend on random numbers, which {name!r} draws without a seed, or not as the CPU does in "
                 "the same precision"
             )
         return by_chance
 
-    @cached_property
-    def _drawn(self) -> list[bool]:
-        """Return [R] whether a result depends on random numbers."""
-        sources = [v for v, node in enumerate(self.model.get_ordered_ops()) if draws(node)]
-        reached = reached_from(self.graph, sources)
-        return [bool(reached[self.graph.index_of[each.get_friendly_name()]]) for each in self.model.get_results()]
-
     def _by_chance(self, key: str, reference: str) -> Distance | None:
         """Return the distance of outputs that depend on random numbers; None if these are not repeatable."""
-        seeds = [draw.get_attributes() for node in self.model.get_ordered_ops() for draw in draws(node)]
-        if not all(each["global_seed"] or each["op_seed"] for each in seeds):
+        if not all(draw["global_seed"] or draw["op_seed"] for _, draw in self.measured.all_draws()):
             return None
+        firsts, drawn = self.candidates.firsts, self.measured.drawn
         with suppress(ExecutionError):
             self.open(_BY_DEFAULT, Candidate("CPU"))
-        opinions = [self.firsts[each] for each in (reference, _BY_DEFAULT) if each in self.firsts]
+        opinions = [firsts[each] for each in (reference, _BY_DEFAULT) if each in firsts]
         self.close(_BY_DEFAULT)
-        own = list(compress(self.firsts[key], cycle(self._drawn)))
-        distances = [output_difference(own, list(compress(each, cycle(self._drawn)))) for each in opinions]
+        own = list(compress(firsts[key], cycle(drawn)))
+        distances = [output_difference(own, list(compress(each, cycle(drawn)))) for each in opinions]
         best = min(distances, key=_apart)
         return best if _apart(best) <= RANDOM_ALIKE else None
 
@@ -316,15 +185,13 @@ class Worker(CallHandler):
         ``devices`` are loaded for the question if the process has not loaded them yet; HETERO keeps their
         properties, gets its own ``properties``, and runs the same code when it compiles a model.
         """
-        core = self._core_of(devices)
+        core = self.compiler.core_of(devices)
         options = hetero_properties(devices, properties) if target.startswith("HETERO:") else dict(properties or {})
-        with self._compiling(target), device_calls():  # a plugin may have to compile to know
-            chosen = core.query_model(self.model, target, options)
-        return [str(chosen.get(name, "")) for name in self.graph.op_names]
+        with self.compiler.compiling(target), device_calls():  # a plugin may have to compile to know
+            chosen = core.query_model(self.measured.model, target, options)
+        return [str(chosen.get(name, "")) for name in self.measured.graph.op_names]
 
-    def op_times(
-        self, candidate: Candidate, of: str, runs: int, for_s: float, again_s: float = math.inf
-    ) -> dict[str, Any]:
+    def op_times(self, candidate: Candidate, of: str, runs: int, for_s: float, again_s: float = math.inf) -> OpTimes:
         """Return the times of the model's ops in a candidate, as the function ``op_times`` does.
 
         The answer also has the memory of device ``of``, the growth of the process by compiling, and the seconds it
@@ -335,46 +202,41 @@ class Worker(CallHandler):
             opened = self.open(_COUNTED, replace(candidate, properties=COUNTERS))
             if opened.compile_s <= again_s:
                 self.open(_PLAIN, candidate)
-            requests = self.requests[_COUNTED], self.requests.get(_PLAIN, self.requests[_COUNTED])
-            answer = op_times(*requests, self.compiled[_COUNTED], self.graph.op_names, runs, for_s)
+            counted = self.candidates.requests[_COUNTED]
+            plain = self.candidates.requests.get(_PLAIN, counted)
+            compiled = self.candidates.compiled[_COUNTED]
+            answer = op_times(counted, plain, compiled, self.measured.graph.op_names, runs, for_s)
         finally:
             for key in (_COUNTED, _PLAIN):
                 self.close(key)
-        whole = {name: getattr(opened, name) for name in ("compile_s", "first_s", "resident_bytes", "device_bytes")}
-        return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, of)}
+        return {
+            **answer,
+            "compile_s": opened.compile_s,
+            "first_s": opened.first_s,
+            "resident_bytes": opened.resident_bytes,
+            "device_bytes": opened.device_bytes,
+            "memory_bytes": device_memory_bytes(self.compiler.core, of),
+        }
 
     def probe(self, what: Probe) -> Probed:
         """Return the figures of a probe; its model is kept until ``forget_probes``."""
-        key = what.devices, what.kind, what.tensors, what.size_bytes
-        if key not in self._probes:
-            with device_calls():
-                self._probes[key] = probe_request(self.core, self.specs, what)
-        return probe(self._probes[key], what)
+        return self.probes.probe(what)
 
     def pulse(self) -> list[float]:
         """Return the seconds of the same small model on each physical device, at all of them at once.
 
         They show how much of the machine is available now.
         """
-        names = dict.fromkeys(spec.plugin for spec in self.specs)
-        if "pulse" not in self._probes:
-            with device_calls():
-                model = probe_model("compute")
-                requests = [self.core.compile_model(model, name).create_infer_request() for name in names]
-                for request in requests:
-                    infer_checked(request)
-                self._probes["pulse"] = requests
-        with device_calls():
-            return stretch(self._probes["pulse"])
+        return self.probes.pulse()
 
     def forget_probes(self) -> None:
         """Release the compiled models of probes and of devices side by side."""
-        self._probes.clear()
+        self.probes.forget()
 
     def sync(self, devices: Sequence[DeviceSpec], what: Probe) -> float:
         """Return the seconds of a sync of two devices, by a probe."""
-        with self._compiling(",".join(what.devices)), device_calls():
-            return sync_s(self._core_of(devices), devices, what)
+        with self.compiler.compiling(",".join(what.devices)), device_calls():
+            return sync_s(self.compiler.core_of(devices), devices, what)
 
     def contention(
         self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec] = ()
@@ -384,26 +246,9 @@ class Worker(CallHandler):
         ``kind`` is "compute" or "memory", small models bound by either, or "model"; None for a model that keeps state,
         which may take longer every time. Compiled models are kept until ``forget_probes``.
         """
-        if kind == "model" and self.model.get_variables():
+        if kind == "model" and self.measured.has_state:
             return None
-        key = kind, tuple(spec.openvino_name for spec in (*devices, *whole_devices))
-        if key not in self._probes:
-            self._probes[key] = self._requests_beside((*devices, *whole_devices), kind)
-        return times_beside(self._probes[key], len(whole_devices))
-
-    def _requests_beside(self, devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
-        """Return requests of the model, or of a small one, on each device, which have run once."""
-        model = self.model if kind == "model" else probe_model(kind)
-        core = self._core_of(devices)
-        with self._compiling(",".join(spec.openvino_name for spec in devices)), device_calls():
-            compiled = [core.compile_model(model, spec.openvino_name) for spec in devices]
-            if kind == "model":
-                requests = [self._infer_request(each).stream(self.courses[0]) for each in compiled]
-            else:
-                requests = [each.create_infer_request() for each in compiled]
-            for request in requests:
-                infer_checked(request)
-        return requests
+        return self.probes.contention(devices, kind, whole_devices)
 
     @device_calls()
     def compare_outputs(
@@ -413,7 +258,7 @@ class Worker(CallHandler):
 
         If ``alone``, only the op runs on both devices, on the inputs that the second one computes for it.
         """
-        model, courses = self.model, self.courses
+        model, courses = self.measured.model, self.measured.courses
         if op is not None and alone:
             model, courses = op_alone(model, op, devices[1], courses)
         elif op is not None:
@@ -426,9 +271,9 @@ class Worker(CallHandler):
 
         None if half of the data is no valid input of the model.
         """
-        larger = self.courses[0].inferences[-1]
-        smaller = [halved(port, tensor) for port, tensor in zip(self.model.inputs, larger, strict=True)]
-        compiled = make_core((device,)).compile_model(self.model, device.openvino_name)
+        model, larger = self.measured.model, self.measured.courses[0].inferences[-1]
+        smaller = [halved(port, tensor) for port, tensor in zip(model.inputs, larger, strict=True)]
+        compiled = make_core((device,)).compile_model(model, device.openvino_name)
         used, new = compiled.create_infer_request(), compiled.create_infer_request()
         used.infer(list(larger))
         try:
@@ -437,7 +282,7 @@ class Worker(CallHandler):
         except RuntimeError:  # halves of these inputs may contradict each other
             return None
         found, expected = (
-            [array_of(request.get_output_tensor(k)) for k in range(len(self.model.outputs))] for request in (used, new)
+            [array_of(request.get_output_tensor(k)) for k in range(len(model.outputs))] for request in (used, new)
         )
         return output_difference(found, expected)
 
@@ -485,34 +330,6 @@ class Worker(CallHandler):
         distances = output_difference(default, expected), output_difference(in_single, expected)
         return Precision(*distances, _driver(spec, model))
 
-    @contextlib.contextmanager
-    def _compiling(self, target: str) -> Iterator[None]:
-        """Tell the client that compilation begins and ends, and note its seconds."""
-        self._tell(Compiling(target))
-        begin_s = time.perf_counter()
-        yield
-        self.compile_s = time.perf_counter() - begin_s
-        self._tell(Compiling(None))
-
-    def _infer_request(self, compiled: Any) -> CourseRunner:
-        stateful = bool(self.model.get_variables())
-        return CourseRunner(compiled.create_infer_request(), self.courses, stateful=stateful)
-
-    def outputs(self, key: str) -> list[NDArray[Any]]:
-        """Return the outputs of a candidate in all inferences, in the order of the model's outputs.
-
-        Raises ExecutionError when an inference fails.
-        """
-        if key in self.references:
-            return self.references[key]
-        try:
-            with device_calls():
-                return self.requests[key].outputs(len(self.model.outputs))
-        except ExecutionError as error:
-            given = self.setup.inputs is not None
-            hint = "" if given else "; the inputs are random: --input FILE.npz gives the model real ones"
-            raise ExecutionError(f"the inference failed: {error}{hint}") from error
-
 
 def _driver(spec: DeviceSpec, model: ov.Model) -> str | None:
     """Return the version of the driver, if the device reports it, itself or in a model that it has compiled."""
@@ -538,7 +355,7 @@ _SUBMODEL = re.compile(r"subgraph(\d+): ")
 
 def op_times(
     counted: CourseRunner, plain: CourseRunner, compiled: Any, names: Sequence[str], runs: int, for_s: float
-) -> dict[str, Any]:
+) -> CountedTimes:
     """Return the times of a compiled model's primitives, weighted means over the courses that its requests run.
 
     ``counted`` has performance counters, ``plain`` has none; ``names`` [N] are the model's ops. Both run each course in
@@ -570,13 +387,13 @@ def op_times(
         quartiles_s += course.share * np.quantile(plain_s, [0.25, 0.5, 0.75])
         num_runs = min(num_runs, len(plain_s))
     originals = _originals(compiled)
-    primitives: list[list[Any]] = []
+    primitives: list[Primitive] = []
     for name, mean_s in seconds.items():
         match = _SUBMODEL.match(name)
         local_name = name[match.end() :] if match else name
         ops = [index[o] for o in originals.get(local_name, (local_name,)) if o in index]
         if mean_s > 0 or len(ops) > 1:
-            primitives.append([ops, mean_s, int(match[1]) if match else 0, types[name]])
+            primitives.append((ops, mean_s, int(match[1]) if match else 0, types[name]))
     low, median, high = quartiles_s.tolist()
     return {"primitives": primitives, "latency_s": median, "spread": (high - low) / median, "runs": num_runs}
 
@@ -603,17 +420,8 @@ def _apart(distance: Distance) -> float:
     return math.inf if relative is None else relative
 
 
-def memory_use(core: Any, specs: Sequence[DeviceSpec]) -> tuple[int, int | None]:
-    """Return the bytes that this process has in the machine's memory, and in that of GPUs: None if none reports it.
-
-    A GPU among ``specs`` counts once under all its names.
-    """
-    by_device: dict[str, int] = {}
-    for spec in specs:
-        with suppress(RuntimeError):  # other plugins have no such property
-            kinds = core.get_property(spec.openvino_name, "GPU_MEMORY_STATISTICS")
-            by_device[spec.plugin] = sum(size for kind, size in kinds.items() if kind != "usm_host")
-    return int(psutil.Process().memory_info().rss), sum(by_device.values()) if by_device else None
+if TYPE_CHECKING:
+    _is_measurer: type[OpenVinoMeasurer] = Worker
 
 
 if __name__ == "__main__":

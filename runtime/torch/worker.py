@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,8 +21,11 @@ from hsdag.base.processes import main
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.elements import array_of
 from hsdag.ir.graph.reader import input_name
+from hsdag.runtime.measuring.candidates import Compiler, OpenCandidates
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT, InputArrays, steady_period_s
+from hsdag.runtime.measuring.measured_model import MeasuredModel
+from hsdag.runtime.measuring.measurer import TorchMeasurer
 from hsdag.runtime.measuring.messages import (
     CAPTURED,
     PLAIN,
@@ -31,12 +34,12 @@ from hsdag.runtime.measuring.messages import (
     Candidate,
     Distance,
     Opened,
+    OpTimes,
     Probe,
     Probed,
     WorkerSetup,
 )
 from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.timeline import Timeline
 from hsdag.runtime.torch.buffers import Inputs
@@ -72,17 +75,18 @@ def of_model(setup: WorkerSetup) -> Source:
     Raises UnsupportedOpError for an op that torch does not run and OpenVINO does not run by itself, and the errors of
     reading models and inputs.
     """
-    worker = Worker(replace(setup, devices=()))
+    measured = MeasuredModel(replace(setup, devices=()))
+    candidates = OpenCandidates(Compiler(measured))
 
     def reference(candidate: Candidate, limit_s: float | None, _: Inputs) -> Arrays:
-        worker.open(candidate.target, candidate, limit_s)
-        found = worker.outputs(candidate.target)
-        worker.close(candidate.target)
+        candidates.open(candidate.target, candidate, limit_s)
+        found = candidates.outputs(candidate.target)
+        candidates.close(candidate.target)
         return found
 
-    named = zip(worker.model.inputs, worker.courses[0].inferences[0], strict=True)
+    named = zip(measured.model.inputs, measured.courses[0].inferences[0], strict=True)
     inputs = {input_name(port): array_of(tensor) for port, tensor in named}
-    return Source(openvino_graph(worker.model), inputs, reference)
+    return Source(openvino_graph(measured.model), inputs, reference)
 
 
 def of_problem(setup: WorkerSetup) -> Source:
@@ -206,7 +210,7 @@ class TorchWorker(CallHandler):
         runs: int,
         for_s: float,
         again_s: float = math.inf,  # noqa: ARG002
-    ) -> dict[str, Any]:
+    ) -> OpTimes:
         """Return the median seconds of each op on one device, and the figures of the whole graph there.
 
         The resident bytes are those of constants and inputs.
@@ -233,7 +237,7 @@ class TorchWorker(CallHandler):
         low, middle, high = np.quantile([latency_s for latency_s, _ in found], [0.25, 0.5, 0.75])
         median_s = np.median(taken_s, axis=0).tolist()
         return {
-            "primitives": [[[v], s, 0, self._source.graph.nodes[v].op_type] for v, s in enumerate(median_s) if s > 0],
+            "primitives": [([v], s, 0, self._source.graph.nodes[v].op_type) for v, s in enumerate(median_s) if s > 0],
             "latency_s": float(middle),
             "spread": float((high - low) / middle),
             "runs": len(found),
@@ -369,6 +373,10 @@ def latencies(
 def _array_of(tensor: torch.Tensor) -> NDArray[Any]:
     plain = tensor.detach().cpu()
     return np.asarray((plain.float() if plain.dtype is torch.bfloat16 else plain).numpy())
+
+
+if TYPE_CHECKING:
+    _is_measurer: type[TorchMeasurer] = TorchWorker
 
 
 if __name__ == "__main__":

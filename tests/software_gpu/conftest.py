@@ -10,7 +10,7 @@ from typing import Any
 import openvino as ov
 import pytest
 
-from hsdag.runtime.measuring import profiler
+from hsdag.runtime.measuring import effort, pair_profiler
 
 HERE = Path(__file__).parent
 GPUS = ("GPU.0", "GPU.1")
@@ -30,8 +30,9 @@ def software_gpus() -> tuple[str, ...]:
 def small_probes() -> Iterator[None]:
     """Probes between devices are small: a 1x1 convolution of 2 MiB takes a software GPU half a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profiler, "PROBES", tuple((tensors, min(size, 1 << 16)) for tensors, size in profiler.PROBES))
-        patch.setattr(profiler, "SYNC_BYTES", (1 << 14, 1 << 15, 1 << 16))
+        small = tuple((tensors, min(size, 1 << 16)) for tensors, size in effort.PROBES)
+        patch.setattr(pair_profiler, "PROBES", small)
+        patch.setattr(pair_profiler, "SYNC_BYTES", (1 << 14, 1 << 15, 1 << 16))
         yield
 
 

@@ -11,9 +11,9 @@ from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import LATENCY
 from tests.placements import by_hand
 
@@ -46,7 +46,7 @@ def test_a_whole_gpu_has_one_name_whatever_the_process_loaded_it_as_first(tiny_r
     assert [spec.name for spec in found.all] == ["A", "CPU", "GPU.0"]
     with worker_client(WorkerSetup(tiny_resnet, found.all)) as client:
         for spec in found.all:
-            assert client.call(ask(Worker.open, "k", Candidate(spec.openvino_name)), 300.0).devices == (
+            assert client.call(ask(Measurer.open, "k", Candidate(spec.openvino_name)), 300.0).devices == (
                 spec.openvino_name,
             )
 

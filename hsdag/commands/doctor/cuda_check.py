@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
 import openvino as ov
@@ -21,7 +22,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import Record
 from hsdag.models import build_model
 from hsdag.runtime.machine.devices import list_cuda
-from hsdag.runtime.measuring.messages import Call, Candidate, Probe, WorkerSetup, worker_client
+from hsdag.runtime.measuring.measurer import TorchMeasurer
+from hsdag.runtime.measuring.messages import Call, Candidate, Probe, WorkerSetup, ask, worker_client
 from hsdag.runtime.torch.devices import parse_torch_devices
 
 MODEL = "tiny_inception"
@@ -40,8 +42,13 @@ LOGICAL = "A=cpu[threads=1],B=cpu[threads=1]"
 LATE_S = 1e-6
 """Limit in seconds that every inference exceeds."""
 
-Ask = Callable[..., Any]
-"""Function that calls a method of the engine's worker by its name."""
+A = TypeVar("A")
+
+
+class Answer(Protocol):
+    """Function that returns the answer of the engine's worker to a request."""
+
+    def __call__(self, request: Call[A], /) -> A: ...
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ def check_cuda(
         for name, check in CHECKS.items():
             on_step(f"checking {name}")
             try:
-                detail = check(lambda method, *args: client.call(Call(method, args), limit_s), specs)
+                detail = check(partial(client.call, limit_s=limit_s), specs)
             except (CandidateFailed, HsdagError, WorkerDefect) as failure:
                 client.restart()  # so that the next check starts from a clean process
                 items.append(Item(name, False, " ".join(str(failure).split())))
@@ -117,46 +124,49 @@ def setup_of(specs: Sequence[DeviceSpec], folder: Path) -> WorkerSetup:
     return WorkerSetup(folder / f"{MODEL}.xml", tuple(specs))
 
 
-def check_model(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
+def check_model(answer: Answer, specs: Sequence[DeviceSpec]) -> str:
     """Check that a zoo model with randomly placed ops computes what OpenVINO's CPU device does."""
     names = [spec.openvino_name for spec in specs]
-    num_ops = len(ask("choices", names[0]))
+    num_ops = len(answer(ask(TorchMeasurer.choices, names[0])))
     drawn = np.random.default_rng(0).integers(0, len(names), num_ops).tolist()
-    ask("open", "placed", Candidate(",".join(names), tuple(names[d] for d in drawn), executor="cuda"))
-    ask("open", "reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
-    gap = ask("difference", "placed", "reference")["max_relative"]
+    placed = Candidate(",".join(names), tuple(names[d] for d in drawn), executor="cuda")
+    answer(ask(TorchMeasurer.open, "placed", placed))
+    reference = Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})
+    answer(ask(TorchMeasurer.open, "reference", reference))
+    gap = answer(ask(TorchMeasurer.difference, "placed", "reference"))["max_relative"]
     if gap is None or gap > BAR:
         by = "values that are not finite" if gap is None else f"{gap:.1e}"
         raise ExecutionError(f"outputs of {MODEL}, placed at random, differ from OpenVINO's by {by}")
     return f"{num_ops} ops of {MODEL} placed at random, largest relative difference {gap:.1e}"
 
 
-def check_fault(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
+def check_fault(answer: Answer, specs: Sequence[DeviceSpec]) -> str:
     """Check that an inference over its time limit is abandoned and its device named, and that later ones are right."""
     for spec in specs:
         message = "nothing"
         try:
-            ask("open", "late", Candidate(spec.openvino_name), LATE_S)
+            answer(ask(TorchMeasurer.open, "late", Candidate(spec.openvino_name), LATE_S))
         except (CandidateFailed, ExecutionError) as error:
             message = str(error)
         if f"took more than {LATE_S:g} s" not in message:
             raise ExecutionError(f"that an inference on {spec.name} takes too long is reported as: {message}")
-    check_model(ask, specs)
+    check_model(answer, specs)
     return "an inference that takes too long is given up, and what runs next is right"
 
 
-def check_copy(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
+def check_copy(answer: Answer, specs: Sequence[DeviceSpec]) -> str:
     """Check that the last device receives what the first one sent."""
     source, destination = specs[0], specs[-1]
     if source == destination:
         return f"{source.name} is the only device"
     ends = source.openvino_name, destination.openvino_name
-    copied = ask("probe", Probe(ends, "matrix", 1, COPIED_BYTES, COPY_RUNS, COPY_S))
+    sent = Probe(ends, "matrix", 1, COPIED_BYTES, COPY_RUNS, COPY_S)
+    copied = answer(ask(TorchMeasurer.probe, sent))
     rate = COPIED_BYTES / max(copied.rest_s, 1e-9) / 1e9
     return f"{source.name} to {destination.name}: {COPIED_BYTES:,} bytes arrive as sent, {rate:.1f} GB/s"
 
 
-CHECKS: dict[str, Callable[[Ask, Sequence[DeviceSpec]], str]] = {
+CHECKS: dict[str, Callable[[Answer, Sequence[DeviceSpec]], str]] = {
     "model": check_model,
     "fault": check_fault,
     "copy": check_copy,

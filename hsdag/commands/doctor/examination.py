@@ -26,9 +26,9 @@ from hsdag.ir.graph.scenario import Scenario, parse_scenarios
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.machine.devices import cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
+from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, DeviceFacts, Precision, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.windows import factors_of, figures_of, least_of
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.search.options import command_words, parse_duration
 
 WINDOWS = 4
@@ -154,17 +154,19 @@ def examine(
 
 def _listed(questions: Questions) -> tuple[str, ...]:
     """Return the devices that OpenVINO lists; if that crashes, those that each plugin lists by itself."""
-    listed = questions.ask("OpenVINO", "listing devices", ask(Worker.list_devices), compiles=False)
+    listed = questions.ask("OpenVINO", "listing devices", ask(OpenVinoMeasurer.list_devices), compiles=False)
     if listed is not None:
         return listed
-    requests = [(name, ask(Worker.list_devices, name)) for name in PLUGIN_LIBRARIES]
+    requests = [(name, ask(OpenVinoMeasurer.list_devices, name)) for name in PLUGIN_LIBRARIES]
     return sum((questions.ask(name, "listing its devices", how, compiles=False) or () for name, how in requests), ())
 
 
 def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
     """Load a device, run a small network on it, and collect findings."""
-    facts = questions.ask(spec.name, "loading", ask(Worker.device_facts, spec), compiles=False)
-    precision = None if facts is None else questions.ask(spec.name, "a small network", ask(Worker.precision, spec))
+    facts = questions.ask(spec.name, "loading", ask(OpenVinoMeasurer.device_facts, spec), compiles=False)
+    precision = (
+        None if facts is None else questions.ask(spec.name, "a small network", ask(OpenVinoMeasurer.precision, spec))
+    )
     if facts is not None and precision is not None:
         questions.findings += of_precision(spec.name, facts, precision)
     return Device(**vars(spec), facts=facts, outputs_of_a_small_network=precision)
@@ -175,7 +177,7 @@ def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> 
     about = f"{one.name} and {other.name}"
     gains: dict[str, float] = {}
     for kind in ("compute", "memory"):
-        question = ask(Worker.contention, (one, other), kind)
+        question = ask(OpenVinoMeasurer.contention, (one, other), kind)
         asked = (questions.ask(about, f"side by side, bound by {kind}", question) for _ in range(WINDOWS))
         windows = [figures_of(answer) for answer in asked if answer is not None]
         if windows:

@@ -18,8 +18,8 @@ from hsdag.ir.graph.reader import input_name
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
+from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import DeviceFacts, ask
-from hsdag.runtime.measuring.worker import Worker
 
 ENDS = ("Parameter", "Result", "Constant")
 """Op types that follow their neighbours; a device that does not list them refuses nothing."""
@@ -124,7 +124,7 @@ def examined_model(
     outputs: dict[str, dict[str, float | None] | None] = {}
     imprecise: list[str] = []
     for spec, facts in () if open_inputs else devices:
-        question = ask(Worker.compare_outputs, (spec, CPU_IN_SINGLE))
+        question = ask(OpenVinoMeasurer.compare_outputs, (spec, CPU_IN_SINGLE))
         gap = questions.ask(spec.name, "comparing the model's outputs", question)
         outputs[spec.name] = None if gap is None else dict(gap)
         if gap and gap["max_relative"] != 0:
@@ -132,7 +132,9 @@ def examined_model(
             is_far = facts.precision in HALF and questions.findings[-1].severity is not Severity.NOTE
             imprecise += [spec.name] * is_far
     for spec in specs if dynamic and scenarios and not any(graph.variables) else ():
-        shrunk = questions.ask(spec.name, "running smaller inputs after larger ones", ask(Worker.compare_shrunk, spec))
+        shrunk = questions.ask(
+            spec.name, "running smaller inputs after larger ones", ask(OpenVinoMeasurer.compare_shrunk, spec)
+        )
         if shrunk is not None and (shrunk["max_relative"] is None or shrunk["max_relative"] > SHRUNK):
             questions.say("shrinking", spec.name)
     return ModelReport(
@@ -150,7 +152,9 @@ def examined_model(
 
 def _refused(questions: Questions, graph: ComputationGraph, spec: DeviceSpec) -> list[str] | None:
     """Return the ops that a device does not run, after adding a finding; None if it does not answer."""
-    chosen = questions.ask(spec.name, "asking which ops it runs", ask(Worker.choices, spec.openvino_name, (spec,)))
+    chosen = questions.ask(
+        spec.name, "asking which ops it runs", ask(OpenVinoMeasurer.choices, spec.openvino_name, (spec,))
+    )
     if chosen is None:
         return None
     ops = [v for v, name in enumerate(chosen) if not name and graph.op_types[v] not in ENDS]
@@ -170,7 +174,7 @@ def _chosen(
     choices: list[HeteroChoice] = []
     names = [spec.openvino_name for spec in specs]
     for policy in ({}, PIPELINE_PARALLEL) if len(specs) > 1 else ():
-        question = ask(Worker.choices, "HETERO:" + ",".join(names), specs, policy)
+        question = ask(OpenVinoMeasurer.choices, "HETERO:" + ",".join(names), specs, policy)
         chosen = questions.ask("HETERO", " ".join(["distributing the model", *policy.values()]), question)
         if chosen is None and any(graph.variables) and any(refused.values()):
             questions.say("stateful", "HETERO")

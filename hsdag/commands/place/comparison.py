@@ -241,7 +241,7 @@ class Verifier:
 
     def in_own_process(self, name: str) -> Verdict:
         """Run a candidate first in a new process, if there is time to start one, and compare its outputs."""
-        if self._is_over(self.runner.client.start_s + self.runner.slowest_open_s):
+        if self._is_over(self.runner.client.start_s + self.runner.taken.slowest_open_s):
             return self.compared(name)
         self.runner.client.restart()
         try:

@@ -194,7 +194,7 @@ class _Trial:
             self._time(spec.name, Candidate(spec.openvino_name))
         for key in list(self._runner.candidates):
             self._runner.close(key)
-        session.runner.part_s = self._runner.part_s
+        session.runner.taken.part_s = self._runner.taken.part_s
         least_s = self._taken_s[self._fastest] if self._fastest else min(self._taken_s.values(), default=1.0)
         times = {name: each_s / least_s for name, each_s in self._taken_s.items()}
         return Kinds(times, self._share, tuple(self._untimed), sharding, split)
@@ -262,7 +262,7 @@ class _Trial:
         before = self._fastest
         if is_device and (before is None or self._taken_s[name] < self._taken_s[before]):
             self._fastest, key = name, "" if before is None else _KEY + before
-            self._run_s = max(self._run_s, self._runner.value_s)
+            self._run_s = max(self._run_s, self._runner.taken.value_s)
         if key:
             self._runner.close(key)
         return True

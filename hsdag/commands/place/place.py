@@ -67,7 +67,8 @@ from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM
-from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets, plain_targets
+from hsdag.runtime.measuring.measurer import TorchMeasurer
+from hsdag.runtime.measuring.messages import Candidate, ask, automatic_targets, plain_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, shortage
@@ -145,7 +146,7 @@ def run_place(
         ) as session,
         compiling_at_most(KERNELS_SHARE * options.budget_s),
     ):
-        left: Call[list[str]] = Call("left_to_openvino")
+        left = ask(TorchMeasurer.left_to_openvino)
         types = session.client.call(left, options.candidate_limit_s) if session.is_on_torch else ()
         if types:
             watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
@@ -422,7 +423,7 @@ def _scenario_medians_s(search: Search, final: FinalComparison, name: str, runs:
     """Return the median seconds of each scenario; empty for objectives other than latency."""
     if search.options.objective is not LATENCY or not search.session.scenarios:
         return ()
-    return search.session.runner.scenario_medians_s(name, runs) or (final.comparison.median(name),)
+    return search.session.runner.taken.scenario_medians_s(name, runs) or (final.comparison.median(name),)
 
 
 def _ops_of(search: Search, final: FinalComparison, name: str) -> dict[str, int]:

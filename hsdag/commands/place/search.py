@@ -39,10 +39,10 @@ from hsdag.methods.incumbent import Contribution
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.effort import NO_TIME, Effort
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT
 from hsdag.runtime.measuring.messages import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.measuring.profiler import NO_TIME, Effort
 from hsdag.runtime.objectives import Quantity
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan, unit_priority
@@ -214,10 +214,10 @@ class Search:
     @property
     def pace(self) -> Pace:
         """Seconds of the steps of the final comparison, by the profile and by what was opened and measured so far."""
-        runner = self.session.runner
+        taken = self.session.runner.taken
         is_steady = Quantity.PERIOD in self.options.objective.quantities
-        runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
-        return Pace.of(self.profile, runner.slowest_open_s, *runs, self.session.client.start_s, runner.part_s)
+        runs = (REQUESTS_IN_FLIGHT, taken.value_s / RUNS_EACH_ROUND) if is_steady else (1, taken.value_s)
+        return Pace.of(self.profile, taken.slowest_open_s, *runs, self.session.client.start_s, taken.part_s)
 
     @property
     def _most_s(self) -> float:

@@ -26,11 +26,12 @@ from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.effort import Effort, ProfilingRun
+from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.measuring.profiler import Effort, Profiler
+from hsdag.runtime.measuring.profiler import Profiler
 from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, Limits, unsupported_ops
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 from hsdag.runtime.problem.pins import Pin, pinned_devices
 from hsdag.runtime.problem.placement_costs import PlacementCosts
@@ -195,13 +196,17 @@ class Session(AbstractContextManager["Session"]):
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
         kept = cache or ProfileCache.default()
-        how: dict[str, Any] = {
-            "effort": effort or Effort(),
-            "on_step": on_step,
-            "on_note": on_note,
-            "should_stop": should_stop,
-        }
-        profiler = Profiler(self.client, self.graph, self.digest, kept, has_one_course=not self.scenarios, **how)
+        run = ProfilingRun(
+            self.client,
+            self.graph,
+            self.digest,
+            kept,
+            effort=effort or Effort(),
+            on_step=on_step,
+            on_note=on_note,
+            should_stop=should_stop,
+        )
+        profiler = Profiler(run, has_one_course=not self.scenarios)
         whole_devices = whole_cpus(self.devices) if side_by_side and not self.is_on_torch else ()
         return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side, whole_devices=whole_devices)
 
@@ -263,7 +268,7 @@ class Session(AbstractContextManager["Session"]):
         if any(spec.openvino_name == first and not len(self.unsupported_ops(spec)) for spec in self.devices.placed):
             return [first] * self.graph.num_ops
         try:
-            return self.client.call(ask(Worker.choices, target), ASKING_LIMIT_S, COMPILING_LIMIT_S)
+            return self.client.call(ask(Measurer.choices, target), ASKING_LIMIT_S, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []
 
@@ -386,19 +391,19 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
         raise SearchError("no trace: copies have no course of one inference; name a device, or another placement")
     try:
         if candidate.executor == "work-conserving" or session.is_on_torch:  # by the clock of the executor
-            asked = ask(Worker.timeline, session.runner.hinted(candidate), runs, session.runner.limits.inference_s)
+            asked = ask(Measurer.timeline, session.runner.hinted(candidate), runs, session.runner.limits.inference_s)
             return replace(session.client.call(asked, 300.0), name=session.model_record.name)
         used = candidate.devices or (candidate.target,)
         shown = [spec for spec in session.devices.all if spec.openvino_name in used]
         if not shown:
             raise SearchError(f"no trace: {candidate.target} is no device; name one, or a placement")
         plain = Candidate(candidate.target, candidate.devices)
-        answer = session.client.call(ask(Worker.op_times, plain, shown[0].openvino_name, runs, 10.0), 300.0)
+        answer = session.client.call(ask(Measurer.op_times, plain, shown[0].openvino_name, runs, 10.0), 300.0)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
     graph = session.graph
     index = {spec.openvino_name: d for d, spec in enumerate(shown)}
-    primitives: list[tuple[list[int], float, int, str]] = answer["primitives"]
+    primitives = answer["primitives"]
     home = dict.fromkeys((submodel for _, _, submodel, _ in primitives), 0)
     if candidate.devices is not None:
         home |= {submodel: index[candidate.devices[ops[0]]] for ops, _, submodel, _ in primitives if ops}

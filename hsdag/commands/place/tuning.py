@@ -36,10 +36,10 @@ from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.inferences import requests_in_flight
 from hsdag.runtime.measuring.latency import Comparison, Ratio, compare
+from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import Candidate, ask
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.measuring.settings import LEAST_ROUNDS, PROTOCOL, Tried, named, race
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.search.driver import Watcher
 from hsdag.search.options import ANY_PRECISION, PlaceOptions
@@ -233,7 +233,9 @@ class _Contest:
         begin_s = time.monotonic()
         first = _KEY + named({})
         opened = self._runner.open(first, Candidate(self.spec.openvino_name))
-        offer = self._session.client.call(ask(Worker.offer, first, self.spec.openvino_name), self._runner.limits.run_s)
+        offer = self._session.client.call(
+            ask(OpenVinoMeasurer.offer, first, self.spec.openvino_name), self._runner.limits.run_s
+        )
         self._default = offer.default
         found = stages(self.spec, offer, self._purpose, _processors())
         held = 2 * (float(self._session.graph.weight_bytes.sum()) + 1.0)  # weights may be repacked

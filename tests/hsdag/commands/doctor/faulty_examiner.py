@@ -18,7 +18,7 @@ class FaultyExaminer(Worker):
     def handle(self, request: Any) -> Any:
         """The answer, if there is one."""
         for fault, question, *part in (argument.split() for argument in sys.argv[1:]):
-            if request.method == question and all(word in repr(request) for word in part):
+            if request.name == question and all(word in repr(request) for word in part):
                 if fault == "crash":
                     os.kill(os.getpid(), signal.SIGSEGV)
                 time.sleep(3600)

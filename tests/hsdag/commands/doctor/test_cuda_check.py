@@ -24,8 +24,8 @@ from hsdag.base.processes import main
 
 class Odd:
     def handle(self, request):
-        if request.method == "choices": os._exit(3)
-        if request.method == "open": time.sleep(60)
+        if request.name == "choices": os._exit(3)
+        if request.name == "open": time.sleep(60)
         return {}["no such key"]
 
 main(lambda setup, channel: Odd())
@@ -42,10 +42,6 @@ def worker(setup: WorkerSetup) -> TorchWorker:
     return TorchWorker(setup)
 
 
-def asked(worker: TorchWorker) -> Callable[..., Any]:
-    return lambda method, *args: getattr(worker, method)(*args)
-
-
 def test_a_check_that_crashes_hangs_or_is_a_defect_fails_alone() -> None:
     steps = list[str]()
     found = check_cuda("A=cpu,B=cpu", limit_s=1.0, command=(sys.executable, "-c", ODD), on_step=steps.append)
@@ -57,23 +53,23 @@ def test_a_check_that_crashes_hangs_or_is_a_defect_fails_alone() -> None:
 
 
 def test_what_works_passes_whatever_the_devices_are(worker: TorchWorker) -> None:
-    said = [check(asked(worker), PAIR) for check in CHECKS.values()]
+    said = [check(worker.handle, PAIR) for check in CHECKS.values()]
     words = ("largest relative difference", "is given up, and what runs next is right", "arrive as sent")
     assert all(word in text for word, text in zip(words, said, strict=True))
-    assert check_copy(asked(worker), PAIR[:1]) == "A is the only device"
+    assert check_copy(worker.handle, PAIR[:1]) == "A is the only device"
 
 
 def test_an_op_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch, setup: WorkerSetup) -> None:
     monkeypatch.setitem(ops.BUILDERS, "Relu", lambda _: lambda xs: (2 * torch.relu(xs[0]),))
     worker = TorchWorker(setup)
     with pytest.raises(ExecutionError, match="outputs of tiny_inception, placed at random, differ"):
-        check_fault(asked(worker), PAIR)
+        check_fault(worker.handle, PAIR)
 
 
 def test_an_inference_that_is_not_given_up_is_found(worker: TorchWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsdag.commands.doctor.cuda_check.LATE_S", 60.0)
     with pytest.raises(ExecutionError, match="that an inference on A takes too long is reported as: nothing"):
-        check_fault(asked(worker), PAIR)
+        check_fault(worker.handle, PAIR)
 
 
 def test_a_copy_that_changes_what_it_copies_is_found(worker: TorchWorker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,4 +78,4 @@ def test_a_copy_that_changes_what_it_copies_is_found(worker: TorchWorker, monkey
 
     monkeypatch.setattr("hsdag.runtime.torch.program.copy_between", damaged)
     with pytest.raises(ExecutionError, match="a copy from A to B is damaged"):
-        check_copy(asked(worker), PAIR)
+        check_copy(worker.handle, PAIR)

@@ -18,6 +18,7 @@ from hsdag.commands.place.session import Session
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.messages import Candidate, Opened
+from hsdag.runtime.measuring.runner import Taken
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, find_objective
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
@@ -36,7 +37,7 @@ class Runner:
 
     TAKES_S: ClassVar[dict[str, float]] = {"CPU_0": 2e-3, "CPU_1": 2e-3, "CPU": 1e-3, "shards": 5e-3, "split": 1e-2}
     most_open = 0
-    value_s, part_s = 1e-3, 0.25
+    taken = Taken(part_s=0.25, values_s=[1e-3])
 
     def __init__(self, *_: Any) -> None:
         self.candidates: dict[str, Candidate] = {}
@@ -75,7 +76,7 @@ def test_the_best_of_each_kind_is_timed_over_the_fastest_device_and_two_are_open
     assert found.sharding is not None
     assert len(set(found.split)) == 2
     assert len(found.split) == session.graph.num_ops
-    assert session.runner.part_s == Runner.part_s  # what parts took is known from now on
+    assert session.runner.taken.part_s == Runner.taken.part_s  # what parts took is known from now on
 
 
 def test_what_would_end_after_a_fifth_of_the_budget_is_left(timed: Callable[..., Kinds]) -> None:

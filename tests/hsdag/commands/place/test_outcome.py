@@ -38,8 +38,8 @@ from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
+from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import Call, Candidate, ask
-from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -219,7 +219,7 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
     original, asked = WorkerClient.call, list[str]()
 
     def noted(client: WorkerClient, request: Request[Any], limit_s: float, compiling_s: float = 0.0) -> Any:
-        asked.append(request.method if isinstance(request, Call) else type(request).__name__)
+        asked.append(request.name if isinstance(request, Call) else type(request).__name__)
         return original(client, request, limit_s, compiling_s)
 
     monkeypatch.setattr(WorkerClient, "call", noted)
@@ -227,7 +227,7 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
         session.problem()
         chosen = session.automatic_ops("HETERO:CPU_B,CPU_A")
         assert [kind for kind in asked if kind != "ReadModel"] == ["choices"]
-        assert chosen == original(session.client, ask(Worker.choices, "HETERO:CPU_B,CPU_A"), 60.0)
+        assert chosen == original(session.client, ask(Measurer.choices, "HETERO:CPU_B,CPU_A"), 60.0)
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_a_candidate_without_throughput_says_why(
     call = WorkerClient.call
 
     def lose(client: WorkerClient, request: Any, *limits_s: float) -> Any:
-        if isinstance(request, Call) and request.method == "throughput":
+        if isinstance(request, Call) and request.name == "throughput":
             raise CandidateFailed("took more than 60 s")
         return call(client, request, *limits_s)
 

@@ -115,7 +115,7 @@ def test_a_search_ends_earlier_where_measuring_takes_longer_so_that_the_comparis
     objective: str, value_s: float
 ) -> None:
     """Four candidates take 6.5 s each, and checking the answer 4.9 s."""
-    runner = SimpleNamespace(slowest_open_s=0.1, value_s=value_s, part_s=0.0)
+    runner = SimpleNamespace(taken=SimpleNamespace(slowest_open_s=0.1, value_s=value_s, part_s=0.0))
     protocol = Protocol(min_rounds=6, limit_s=25.0)
     options, search = PlaceOptions(objective=find_objective(objective), protocol=protocol), Search.__new__(Search)
     known = {"profile": None, "watcher": Watcher(), "left_s": 45.0, "_before_s": 0.0}
@@ -124,6 +124,6 @@ def test_a_search_ends_earlier_where_measuring_takes_longer_so_that_the_comparis
     recorder = SimpleNamespace(num_evaluations=2, budget=Budget(45.0, 7))
     search._tell_what_it_takes(Event(Plan(np.zeros(1)), Score(1.0), 1.0), recorder)  # type: ignore[arg-type]
     assert (recorder.budget.seconds, recorder.budget.evaluations) == (pytest.approx(60.0 - 4 * 6.5 - 4.9), 7)
-    runner.value_s = 0.0
+    runner.taken.value_s = 0.0
     search._tell_what_it_takes(Event(Plan(np.zeros(1)), Score(1.0), 1.0), recorder)  # type: ignore[arg-type]
     assert recorder.budget.seconds == 45.0

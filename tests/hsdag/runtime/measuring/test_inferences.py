@@ -104,7 +104,7 @@ def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.
     runner = CourseRunner(request, courses, stateful=False)
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
     answer = op_times(runner, runner, request, ["a", "b"], 3, 60.0)
-    assert answer["primitives"] == [[[0], 0.75 * 2 + 0.25 * 1, 0, "MatMul"]]
+    assert answer["primitives"] == [([0], 0.75 * 2 + 0.25 * 1, 0, "MatMul")]
     assert answer["latency_s"] == 0.75 * 2 + 0.25 * 1
 
 
@@ -206,7 +206,7 @@ def test_a_step_finds_the_state_that_those_before_it_left_compiled_and_op_by_op(
 def test_a_model_with_state_and_dynamic_shapes_is_profiled_compared_and_timed_by_scenario(setup: WorkerSetup) -> None:
     worker = Worker(setup)
     answer = worker.op_times(Candidate("CPU"), "CPU", 3, 0.2)
-    names = [worker.graph.op_types[v] for ops, *_ in answer["primitives"] for v in ops]
+    names = [worker.measured.graph.op_types[v] for ops, *_ in answer["primitives"] for v in ops]
     assert {"MatMul", "Softmax"} <= set(names)
     assert (answer["latency_s"] > 0, answer["runs"]) == (True, 3)
     worker.open("a", Candidate("CPU"))
@@ -284,10 +284,10 @@ def test_elements_of_every_type_are_read_from_a_file_and_come_out_of_every_outpu
     np.savez(tmp_path / "x.npz", **{name: held(name) for name in ON_CPU})  # type: ignore[arg-type]
     devices = parse_devices("A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]")
     worker = Worker(WorkerSetup(saved(model, tmp_path), devices, inputs=tmp_path / "x.npz"))
-    sets = colocate(worker.graph).sets.labels.tolist()
+    sets = colocate(worker.measured.graph).sets.labels.tolist()
     target = "HETERO:CPU_A,CPU_B" if executor == "hetero" else "CPU_A,CPU_B"
     worker.open("a", Candidate(target, tuple(("CPU_A", "CPU_B")[s % 2] for s in sets), executor=executor))
-    for array, name in zip(worker.outputs("a"), ON_CPU * 3, strict=True):
+    for array, name in zip(worker.candidates.outputs("a"), ON_CPU * 3, strict=True):
         assert (array.dtype.kind, array.ravel().tolist()) == (held(name).dtype.kind, held(name).tolist())
 
 

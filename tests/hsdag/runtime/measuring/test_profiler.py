@@ -20,9 +20,12 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.device_profiler import FIGURES
+from hsdag.runtime.measuring.effort import Effort, ProfilingRun
 from hsdag.runtime.measuring.messages import Beside, Call, Candidate, Opened, Probed, WorkerSetup
+from hsdag.runtime.measuring.pair_profiler import SYNC_BYTES, by_pair, fit_link
 from hsdag.runtime.measuring.profile import KINDS, DeviceProfile, ModelProfile
-from hsdag.runtime.measuring.profiler import FIGURES, SYNC_BYTES, Effort, Profiler, by_pair, fit_link
+from hsdag.runtime.measuring.profiler import Profiler
 from hsdag.runtime.measuring.windows import AGREEING, CHECKING
 from hsdag.runtime.measuring.worker import Worker
 
@@ -68,7 +71,7 @@ def profiler_of(
     flops = [float(kind == "MatMul") for kind in types]
     graph = graph_from_edges(list(types), chain if edges is None else edges, flops=flops)
     how = {"effort": QUICK, **how}
-    return Profiler(client, graph, "digest", cache or ProfileCache(None), **how)
+    return Profiler(ProfilingRun(client, graph, "digest", cache or ProfileCache(None), **how))
 
 
 def times_of(*primitives: tuple[list[int], float]) -> dict[str, Any]:
@@ -82,7 +85,7 @@ def crashes(_: object) -> None:
 
 
 def device(profiler: Profiler, d: int = 0, carriers: list[int] | None = None) -> DeviceProfile:
-    return profiler._device(PARTS, np.array(carriers or [d] * profiler.graph.num_ops), d)
+    return profiler.devices.profile(PARTS, np.array(carriers or [d] * profiler._run.graph.num_ops), d)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_what_was_profiled_in_this_run_is_not_said_to_be_of_an_earlier_one(tmp_p
         said = list[str]()
         profiler = profiler_of(lambda _: times_of(([0], 1.0)), "Sin", cache=ProfileCache(tmp_path), on_step=said.append)
         for d in range(2):
-            profiler._device(alike, np.array([d]), d)
+            profiler.devices.profile(alike, np.array([d]), d)
         assert said == [first, "P1 is like P0, so its profile is the same"]
 
 
@@ -139,13 +142,13 @@ def machine(slowdowns: Iterable[float], asked: list[str], whole_s: float = 0.55)
     each = iter(slowdowns)
 
     def answer(request: Call[Any]) -> Any:
-        if request.method == "contention":
+        if request.name == "contention":
             asked.append(request.args[1])
             slow = next(each) if request.args[1] == "model" else 1.1
             return Beside((1.0, 1.0), ((0.0, slow), (slow, 0.0)), (whole_s,) * len(request.args[2]))
-        if request.method == "probe":
+        if request.name == "probe":
             return Probed(1e-5, 1e-6, 4096)
-        return {"sync": 1e-4, "op_times": {**times_of(([0], 1.0)), "compile_s": 0.0}}.get(request.method)
+        return {"sync": 1e-4, "op_times": {**times_of(([0], 1.0)), "compile_s": 0.0}}.get(request.name)
 
     return answer
 
@@ -210,7 +213,7 @@ def test_what_small_models_refute_is_forgotten_where_there_is_no_time_for_the_mo
 
     def answer(request: Call[Any]) -> Any:
         nonlocal now_s
-        now_s += request.method == "contention"
+        now_s += request.name == "contention"
         return moderate(request)
 
     how: dict[str, Any] = {"effort": replace(QUICK, total_s=total_s, most_windows=10), "clock": lambda: now_s}
@@ -224,7 +227,7 @@ def test_what_small_models_refute_is_forgotten_where_there_is_no_time_for_the_mo
 def test_a_latency_of_a_bad_moment_gives_way_to_that_of_windows(tmp_path: Path) -> None:
     def answer(request: Call[Any]) -> Any:
         found = machine([1.05] * 9, [])(request)
-        return {**found, "latency_s": 1.9} if request.method == "op_times" else found
+        return {**found, "latency_s": 1.9} if request.name == "op_times" else found
 
     for _ in range(2):
         profile = profiled(answer, ProfileCache(tmp_path))
@@ -252,7 +255,7 @@ def test_syncs_are_of_each_pair_and_size_and_unknown_where_the_executor_does_not
             crashes(what)
         return float(what.size_bytes * (1 + THREE.index(pair[1])))
 
-    found = by_pair(profiler_of(answer, "Convolution", "MatMul")._syncs(THREE).series.measure(), 3)
+    found = by_pair(profiler_of(answer, "Convolution", "MatMul").pairs.syncs(THREE).series.measure(), 3)
     for table, size in zip(found, SYNC_BYTES, strict=True):
         expected = [[np.nan, 2.0, 3.0], [2.0, np.nan, np.nan], [3.0, np.nan, np.nan]]
         np.testing.assert_array_equal(table, size * np.array(expected))
@@ -268,8 +271,8 @@ def test_links_of_a_device_that_runs_no_probe_are_means_of_the_others() -> None:
         crossed = what.tensors * (1 + names.index(what.devices[-1])) * 1e-5 if len(what.devices) > 1 else 0.0
         return Probed(1e-5 + crossed, 1e-6, what.size_bytes)
 
-    profiler = profiler_of(answer, "Convolution")
-    links = profiler._link_profile(profiler._links(THREE).series.measure(), 3)
+    pairs = profiler_of(answer, "Convolution").pairs
+    links = pairs.link_profile(pairs.links(THREE).series.measure(), None, 3)
     np.testing.assert_allclose(links.latency_s[[0, 2, 0, 1], [2, 0, 1, 0]], [3e-5, 1e-5, 3e-5, 1e-5], rtol=0.05)
     np.testing.assert_allclose(links.latency_s[1, 1], 2e-5, rtol=0.05)  # of all that are known
     assert links.bandwidth_bytes_per_s.min() > 1e9
@@ -388,8 +391,8 @@ def test_where_time_is_over_three_sizes_of_transfers_are_measured_and_nothing_is
 
     def answer(request: Call[Any]) -> Any:
         nonlocal now_s
-        asked.append(request.method)
-        now_s += 6.0 * (request.method == "op_times")
+        asked.append(request.name)
+        now_s += 6.0 * (request.name == "op_times")
         return machine([1.05] * 9, [])(request)
 
     how: dict[str, Any] = {"effort": replace(QUICK, total_s=5.0, most_windows=10), "clock": lambda: now_s}

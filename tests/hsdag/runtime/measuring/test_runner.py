@@ -32,7 +32,7 @@ class Client:
         self.asked.append(request)
         self.limits.append(limits)
         answers = {"throughput": PERIOD_S, "run": LATENCY_S, "choices": ["CPU", "", "CPU"], "difference": {"mse": 0.0}}
-        return answers.get(request.method)
+        return answers.get(request.name)
 
 
 def runner_of(objective: Objective, requests: int | None = None) -> tuple[CandidateRunner, Client]:
@@ -62,7 +62,7 @@ def test_a_latency_is_a_figure_for_each_run_within_half_the_limit_or_a_second_wh
     assert client.asked[-1].args == ("a", 2, stop_s, None)
     assert client.asked[0].args[2] == 0.4 * run_s
     plain = CandidateRunner(cast("WorkerClient", client), LATENCY, scenarios=STEPS[1:])
-    assert (plain.limits, plain.value_s) == (Limits(), 0.0)
+    assert (plain.limits, plain.taken.value_s) == (Limits(), 0.0)
 
 
 def test_scenarios_take_turns_and_each_has_a_median_beside_the_weighted_mean() -> None:
@@ -71,9 +71,9 @@ def test_scenarios_take_turns_and_each_has_a_median_beside_the_weighted_mean() -
     each_s = iter([1.0, 5.0, 3.0, 7.0, 2.0, 6.0])
     client.call = lambda *_: [next(each_s)]  # type: ignore[method-assign]
     assert runner.run("a", 3) == [2.0, 4.0, 3.0]  # three quarters of the first
-    assert runner.scenario_medians_s("a", 3) == (2.0, 6.0)
-    assert runner.scenario_medians_s("a", 2) == (2.5, 6.5)  # of the last two
-    assert runner.scenario_medians_s("b", 3) == ()
+    assert runner.taken.scenario_medians_s("a", 3) == (2.0, 6.0)
+    assert runner.taken.scenario_medians_s("a", 2) == (2.5, 6.5)  # of the last two
+    assert runner.taken.scenario_medians_s("b", 3) == ()
 
 
 def test_a_value_takes_the_median_of_what_those_of_a_call_took(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_value_takes_the_median_of_what_those_of_a_call_took(monkeypatch: pyte
     monkeypatch.setattr("hsdag.runtime.measuring.runner.time.monotonic", lambda: next(readings))
     for _ in range(3):
         runner.run("a", 2)
-    assert runner.value_s == 3.0  # of 1, 3 and 40
+    assert runner.taken.value_s == 3.0  # of 1, 3 and 40
 
 
 def test_energy_is_counted_over_whole_turns_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_ops_that_a_device_lacks_are_told_and_a_distance_has_four_times_the_limi
 def test_a_weighted_sum_has_each_latency_with_the_one_period() -> None:
     runner, client = runner_of(find_objective("latency=1,throughput=3").scaled(lambda _: 1.0))
     assert runner.run("a", 2) == pytest.approx([(each + 3 * PERIOD_S) / 4 for each in LATENCY_S])
-    assert [request.method for request in client.asked] == ["open", "run", "throughput"]
+    assert [request.name for request in client.asked] == ["open", "run", "throughput"]
 
 
 def test_peaks_are_those_that_are_simulated() -> None:
@@ -136,7 +136,7 @@ def test_a_candidate_is_opened_again_in_a_worker_that_has_started_again() -> Non
     runner, client = runner_of(LATENCY)
     client.is_running = False
     runner.run("a", 1)
-    assert [request.method for request in client.asked] == ["open", "open", "run"]
+    assert [request.name for request in client.asked] == ["open", "open", "run"]
     with pytest.raises(CandidateFailed, match="'b' was never opened"):
         runner.run("b", 1)
 
@@ -151,7 +151,7 @@ def test_a_worker_that_is_lost_while_it_forgets_a_candidate_loses_nothing(monkey
         runner.close("a")
     runner.open("a", Candidate("CPU"))
     runner.close("a")
-    assert [request.method for request in client.asked] == ["open", "open", "close"]
+    assert [request.name for request in client.asked] == ["open", "open", "close"]
 
 
 def test_only_periods_have_a_hint_of_their_own() -> None:

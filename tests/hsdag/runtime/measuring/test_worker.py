@@ -61,9 +61,9 @@ def test_a_split_runs_as_often_as_asked_like_one_device_under_both_executors(
     assert worker.open("whole", Candidate("CPU_A")).submodels == 1
     assert differ(worker, "split", "whole") < 1e-4
     assert [len(worker.run("split", runs, 60.0)) for runs in (1, 3)] == [1, 3]
-    split = worker.compiled["split"]
+    split = worker.candidates.compiled["split"]
     worker.close("split")
-    assert "split" not in worker.requests
+    assert "split" not in worker.candidates.requests
     if is_ours:  # whose threads have ended
         with pytest.raises(ExecutionError, match="is closed"):
             split.create_infer_request()
@@ -95,14 +95,14 @@ def test_what_the_executor_of_ours_refuses_or_gives_up_fails_the_candidate_alone
         worker.open("late", split, 1e-9)
     with pytest.raises(ExecutionError, match="cannot compile"):
         worker.open("odd", Candidate(split.target, split.devices, {"NO_SUCH_KEY": "1"}, "work-conserving"))
-    assert not {"late", "odd"} & (worker.compiled.keys() | worker.requests.keys())
+    assert not {"late", "odd"} & (worker.candidates.compiled.keys() | worker.candidates.requests.keys())
     ranked = Candidate.side_by_side(halves, ORDER, [None, *range(len(halves) - 1)])
     assert worker.open("ranked", ranked).submodels == 2
 
 
 def test_a_candidate_tells_what_it_added_to_memory(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     held = iter([(100, 5), (130, 9), (100, None), (90, 9)])
-    monkeypatch.setattr("hsdag.runtime.measuring.worker.memory_use", lambda *_: next(held))
+    monkeypatch.setattr("hsdag.runtime.measuring.candidates.memory_use", lambda *_: next(held))
     opened = [worker.open("a", Candidate("CPU")) for _ in range(2)]
     assert [(each.resident_bytes, each.device_bytes) for each in opened] == [(30, 4), (0, None)]
 
@@ -151,13 +151,13 @@ def test_devices_are_listed_and_say_what_they_are_and_compute_in() -> None:
 def test_a_window_has_devices_alone_and_side_by_side_and_whole_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "LEAST_STRETCH_S", 0.0)
     worker = Worker(WorkerSetup(None))
-    compiled, original = list[str](), worker._requests_beside
+    compiled, original = list[str](), worker.probes._requests_beside
 
     def noted(devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
         compiled.append(kind)
         return original(devices, kind)
 
-    monkeypatch.setattr(worker, "_requests_beside", noted)
+    monkeypatch.setattr(worker.probes, "_requests_beside", noted)
     windows = [worker.contention(SPECS[:2], "compute", SPECS[2:]) for _ in range(2)]
     for found in windows:
         assert found is not None
@@ -215,8 +215,9 @@ def test_a_model_is_compared_with_the_cpu_in_f32_of_open_shapes_on_typical_data(
 
 def test_the_worker_dies_with_its_parent() -> None:
     program = (
-        "import time; from hsdag.runtime.measuring.messages import Call, WorkerSetup, worker_client;"
-        "c = worker_client(WorkerSetup(None)); c.call(Call('list_devices', ('CPU',)), 60);"
+        "import time; from hsdag.runtime.measuring.measurer import OpenVinoMeasurer;"
+        "from hsdag.runtime.measuring.messages import WorkerSetup, ask, worker_client;"
+        "c = worker_client(WorkerSetup(None)); c.call(ask(OpenVinoMeasurer.list_devices, 'CPU'), 60);"
         "print(c._process.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
