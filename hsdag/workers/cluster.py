@@ -17,7 +17,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hsdag import __version__
-from hsdag.base.errors import DeviceError, ExecutionError
+from hsdag.base.errors import DeviceError, ExecutionError, option
 from hsdag.workers.pool import NOTHING, A, Exchange, Findings, Host, HostLost, Job, JobLost
 
 EXCHANGE_S, PATIENCE_S = 0.25, 5.0
@@ -133,7 +133,7 @@ def connect(address: str) -> list[Host]:
         disconnect()
         raise DeviceError(
             f"no Ray cluster to work on: {reason}; "
-            "start one with `ray start --head`, or name its address in --workers ray://HOST:PORT"
+            f"start one with `ray start {option('head')}`, or name its address in {option('workers')} ray://HOST:PORT"
         )
     return hosts
 

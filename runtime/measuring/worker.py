@@ -22,7 +22,7 @@ import openvino as ov
 import psutil
 from numpy.typing import NDArray
 
-from hsdag.base.errors import DeviceError, ExecutionError, ModelError, PlacementError
+from hsdag.base.errors import DeviceError, ExecutionError, ModelError, PlacementError, option
 from hsdag.base.processes import Compiling, main
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.elements import array_of
@@ -114,7 +114,10 @@ class Worker(CallHandler):
     def courses(self) -> tuple[Course, ...]:
         """Return the inferences to run. Raises ModelError for open shapes without scenarios, HsdagError for inputs."""
         if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in self.model.inputs):
-            raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
+            raise ModelError(
+                f"the model has inputs of dynamic shapes: give {option('data_shape')}, or fix them with "
+                f"{option('shape')}"
+            )
         return make_courses(self.model, self.setup.scenarios, self.setup.seed, self.setup.inputs)
 
     @cached_property
@@ -510,7 +513,7 @@ class Worker(CallHandler):
                 return self.requests[key].outputs(len(self.model.outputs))
         except ExecutionError as error:
             given = self.setup.inputs is not None
-            hint = "" if given else "; the inputs are random: --input FILE.npz gives the model real ones"
+            hint = "" if given else f"; the inputs are random: {option('inputs')} FILE.npz gives the model real ones"
             raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
 
