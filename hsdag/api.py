@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsdag.base.errors import checked
+from hsdag.base.errors import checked, option
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
@@ -114,7 +114,7 @@ def place(
     is_folder = isinstance(model, str | Path) and network_in(Path(model)) != Path(model)
     if is_folder and not (data_shape or tokens or shape) and is_generating(load_model(model, dynamic=True)):
         given["tokens"] = tokens = CHAT_TOKENS
-        heard.on_step(f"The model generates text: it is placed for --tokens {tokens}.")
+        heard.on_step(f"The model generates text: it is placed for {option('tokens')} {tokens}.")
     defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _NOT_REPEATED}
     options = PlaceOptions.of(
         given

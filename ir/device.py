@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from hsdag.base.errors import DeviceError, last_line
+from hsdag.base.errors import DeviceError, last_line, option
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -170,7 +170,7 @@ def parse_devices(text: str, parse: Callable[[str], DeviceSpec] = DeviceSpec.par
     """Return the devices of a comma-separated list. Raises DeviceError when one occurs twice or there is none."""
     specs = tuple(parse(item) for item in split_devices(text))
     if not specs:
-        raise DeviceError("no device given; name at least one, for example --devices CPU,GPU")
+        raise DeviceError(f"no device given; name at least one, for example {option('devices')} CPU,GPU")
     if any(len(set(names)) < len(specs) for names in zip(*((s.name, s.openvino_name) for s in specs), strict=True)):
         raise DeviceError(f"a device occurs twice in {text!r}")
     return specs

@@ -16,9 +16,8 @@ Defects of hsdag are ordinary Python exceptions and end with exit code 1.
 from __future__ import annotations
 
 import ast
-import re
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
@@ -114,33 +113,37 @@ def check_seed(seed: int) -> None:
         raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {seed}")
 
 
-SAYS_FLAGS = ContextVar("SAYS_FLAGS", default=False)
-"""Whether errors of ``checked`` functions name command-line options instead of parameters."""
+FLAGS_VARIABLE = "HSDAG_SAYS_FLAGS"
+"""Environment variable of a command, which its worker processes inherit: while it is set, texts name flags."""
 
-_PARAMETERS = {"set": "settings", "pin": "pins", "input": "inputs"}
-"""Parameter of each option that is called otherwise in functions."""
+_FLAGS = {
+    "settings": "--set",
+    "pins": "--pin",
+    "inputs": "--input",
+    "placements": "--placement",
+    "run_folder": "--run",
+    "with_timeline": "--trace",
+    "requests": "--nireq",
+    "iterations": "--niter",
+}
+"""Flag of each parameter that the command line calls otherwise."""
 
 
-def in_callers_words(text: str) -> str:
-    """Return a message with ``--partition-cpu`` replaced by ``partition_cpu``, unless a command is running.
+def flag(parameter: str) -> str:
+    """Return the option of the command line that sets a parameter."""
+    return _FLAGS.get(parameter, f"--{parameter.replace('_', '-')}")
 
-    Commands that it quotes, from ``hsdag`` on, stay as they are typed.
-    """
-    if SAYS_FLAGS.get():
-        return text
-    said, hsdag, command = text.partition("hsdag ")
-    flag = r"(?<![\w-])--([a-z][a-z-]*)"
-    return re.sub(flag, lambda m: _PARAMETERS.get(m[1], m[1]).replace("-", "_"), said) + hsdag + command
+
+def option(parameter: str) -> str:
+    """Return a parameter's name for a text: as it is for callers from Python, its flag for readers of a command."""
+    return flag(parameter) if FLAGS_VARIABLE in os.environ else parameter
 
 
 _KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
 
 
 def checked(call: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function so that it raises OptionError for arguments that its annotations do not admit, before it runs.
-
-    Its errors name parameters, unless a command calls it.
-    """
+    """Wrap a function so that it raises OptionError for arguments that its annotations do not admit, before it runs."""
     accepts = signature(call)
 
     @wraps(call)
@@ -149,11 +152,7 @@ def checked(call: Callable[P, R]) -> Callable[P, R]:
             kind = accepts.parameters[name].annotation
             if not _fits(value, ast.parse(kind, mode="eval").body):
                 raise OptionError(f"{call.__name__}: {name} must be {kind}, not {value!r:.80}")
-        try:
-            return call(*args, **kwargs)
-        except HsdagError as error:
-            error.args = (in_callers_words(str(error)),)
-            raise
+        return call(*args, **kwargs)
 
     return checking
 

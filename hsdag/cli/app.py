@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 import hsdag
 import hsdag.cli
-from hsdag.base.errors import SAYS_FLAGS, HsdagError
+from hsdag.base.errors import FLAGS_VARIABLE, HsdagError
 from hsdag.cli.options import Command
 from hsdag.ir.graph.model_guard import GUARD
 
@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    said = SAYS_FLAGS.set(True)
+    os.environ[FLAGS_VARIABLE] = "1"
     try:
         code = app(args=arguments, prog_name="hsdag", standalone_mode=False)
     except HsdagError as error:
@@ -162,7 +162,7 @@ def run(arguments: list[str] | None = None) -> int:
             return _complain(error.format_message(), USER_ERROR)  # type: ignore[attr-defined]
         return _complain(_defect(error), DEFECT)
     finally:
-        SAYS_FLAGS.reset(said)
+        os.environ.pop(FLAGS_VARIABLE, None)
     return code if isinstance(code, int) else 0
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from hsdag.base.errors import OptionError, SearchError, checked, chosen
+from hsdag.base.errors import OptionError, SearchError, checked, chosen, option
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import family_ratios
 from hsdag.commands.place.load_placement import load_placement
@@ -24,7 +24,7 @@ from hsdag.drawing import Displayable
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
-from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record, Words
+from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
 from hsdag.methods import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.runtime.machine.devices import DeviceSet, canonical, default_of, make_core, named_devices
@@ -66,9 +66,9 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.hint is not None:
             chosen("hint", self.hint, HINTS)
-        for option, count in (("nireq", self.requests), ("niter", self.iterations)):
+        for name, count in (("requests", self.requests), ("iterations", self.iterations)):
             if count is not None and count < 1:
-                raise OptionError(f"--{option} must be at least 1, not {count}")
+                raise OptionError(f"{option(name)} must be at least 1, not {count}")
 
     def properties(self) -> dict[str, Any]:
         """Return the OpenVINO properties with which every candidate is compiled; "none" leaves the hint to OpenVINO."""
@@ -130,8 +130,8 @@ class BenchResult(Displayable, Record):
     versus: str
     scenarios: list[ScenarioRecord]
     rows: list[BenchRow]
-    failures: dict[str, Words]
-    in_flight_failures: dict[str, Words]
+    failures: dict[str, str]
+    in_flight_failures: dict[str, str]
     timeline: SkipJsonSchema[Timeline | None] = Field(default=None, exclude=True)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
@@ -238,10 +238,10 @@ def bench(
     tuning = tuning or Tuning()
     if time is None and tuning.iterations is None:
         time = DEFAULT_TIME
-    half_s = None if time is None else parse_duration(time, "--time") / 2
+    half_s = None if time is None else parse_duration(time, "time") / 2
     ran_by = None if executor is None or executor == "auto" else executor_of(executor)
     if ran_by not in (None, "cuda") and not placed:
-        raise OptionError("--executor chooses what runs a placement: name one with --placement")
+        raise OptionError(f"{option('executor')} chooses what runs a placement: name one with {option('placements')}")
     on_torch = runs_on_torch(ran_by, placed)
     or_cpu = not placed and partition_cpu is None
     named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=or_cpu)
@@ -250,7 +250,8 @@ def bench(
     if not (named or targets or with_timeline):
         named = _beside(placed.values())
     if with_timeline and len([*named, *targets, *placed]) > 1:
-        raise OptionError("--trace shows one run: name one --placement or one --device, and no target")
+        one = f"one {option('placement')} or one {option('device')}"
+        raise OptionError(f"{option('with_timeline')} shows one run: name {one}, and no target")
     alone, specs = _with_placed(named, placed)
     if not on_torch and not with_timeline:
         beside = _defaults(placed.values(), [spec.name for spec in alone])
@@ -258,7 +259,7 @@ def bench(
     if not on_torch:
         make_core(specs)
     elif tuning != Tuning(iterations=tuning.iterations):
-        raise OptionError("OpenVINO's properties are for its devices: leave them out with --executor cuda")
+        raise OptionError(f"OpenVINO's properties are for its devices: leave them out with {option('executor')} cuda")
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)

@@ -21,7 +21,7 @@ import numpy as np
 import openvino as ov
 from pydantic import computed_field
 
-from hsdag.base.errors import OptionError, SearchError
+from hsdag.base.errors import OptionError, SearchError, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.commands.place.comparison import Check
 from hsdag.ir.device import DeviceSpec
@@ -197,9 +197,9 @@ def bisect(
         max_difference: Tolerance relative to a tensor's largest value; by default what ``hsdag place`` allows.
     """
     if len(devices) != 2:
-        raise OptionError(f"bisect compares two devices, not {len(devices)}: --devices CPU,GPU.0")
+        raise OptionError(f"bisect compares two devices, not {len(devices)}: {option('devices')} CPU,GPU.0")
     if max_difference is not None and not 0 <= max_difference < math.inf:
-        raise OptionError(f"--max-difference must be a number from 0 on, not {max_difference:g}")
+        raise OptionError(f"{option('max_difference')} must be a number from 0 on, not {max_difference:g}")
     make_core(tuple(devices))
     pair = devices[0], devices[1]
     tolerance = Check(reduced_precision(pair), max_difference=max_difference).least

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, computed_field
 
-from hsdag.base.errors import ExecutionError, HsdagError, ModelError, OptionError, SearchError
+from hsdag.base.errors import ExecutionError, HsdagError, ModelError, OptionError, SearchError, option
 from hsdag.base.files import parse_record, read_text, write_atomically
 from hsdag.commands.sources import build_problem
 from hsdag.drawing import Displayable
-from hsdag.ir.placement.placement import Record, Words
+from hsdag.ir.placement.placement import Record
 from hsdag.methods import method_names
 from hsdag.methods.registry import find_method
 from hsdag.models import WORKLOADS
@@ -171,7 +171,7 @@ class Comparison(Displayable, Record):
     version: Literal[1] = 1
     simulated: Literal[True] = True
     setup: Setup
-    refused: dict[str, Words] = Field(default_factory=dict)
+    refused: dict[str, str] = Field(default_factory=dict)
     runs: tuple[Trial, ...] = ()
 
     @staticmethod
@@ -275,8 +275,8 @@ class Comparison(Displayable, Record):
         lines = [f"{method} failed in {reason}" for method, reason in self.failures.items()]
         lines += [f"{method} cannot search this: {reason}" for method, reason in self.refused.items()]
         bound = f"The gap is that of the mean to the largest lower bound, {1e3 * self.lower_bound_s:.4g} ms."
-        unfinished = [] if self.is_complete else ["The comparison is not complete; --resume goes on with its file."]
-        return [bound, *lines, *unfinished]
+        unfinished = f"The comparison is not complete; {option('resume')} goes on with its file."
+        return [bound, *lines, *([] if self.is_complete else [unfinished])]
 
     @property
     def said(self) -> list[str]:
@@ -314,9 +314,9 @@ def compare(
     how = search.semantics
     methods = tuple(methods) or method_names()
     if seeds < 1:
-        raise OptionError(f"--seeds must be at least 1, not {seeds}")
+        raise OptionError(f"{option('seeds')} must be at least 1, not {seeds}")
     if len(set(methods)) < len(methods):
-        raise OptionError("--methods names a method twice")
+        raise OptionError(f"{option('methods')} names a method twice")
     for name in methods:
         find_method(name)
     setup = Setup(
@@ -336,13 +336,15 @@ def compare(
     )
     how.check(search.objective)
     if search.objective.unit != "s":
-        raise OptionError(f"hsdag compare takes --objective latency or throughput, not {search.objective.name}")
+        raise OptionError(
+            f"hsdag compare takes {option('objective')} latency or throughput, not {search.objective.name}"
+        )
     if past is not None and past.setup != setup:
         name = next(name for name in Setup.model_fields if getattr(past.setup, name) != getattr(setup, name))
         what = "the problem or its costs" if name == "problem_sha256" else name.replace("_", " ")
         raise SearchError(
             f"the comparison to resume has another setup: {what} differs; "
-            "resume it with the settings it was started with, or start again without --resume"
+            f"resume it with the settings it was started with, or start again without {option('resume')}"
         )
     units = problem_of(problem, search.objective, how)
     refused = dict[str, str]()
@@ -472,17 +474,17 @@ def problem_called(
     path = Path(name)
     if not names_workload(name) and not path.exists():
         raise ModelError(f"{name!r} is no file, and no workload; workloads are {', '.join(WORKLOADS)}")
-    kind, taken = "a model", {"--devices", "--partition-cpu", "--shape", "--data-shape", "--platform"}
+    kind, taken = "a model", {"devices", "partition_cpu", "shape", "data_shape", "platform"}
     if names_workload(name):
-        kind, taken = "a workload", {"--platform"}
+        kind, taken = "a workload", {"platform"}
     elif path.suffix == ".json":
         kind, taken = "a problem file", set()
     elif platform is not None:
-        kind, taken = "--platform, which brings its own devices", {"--platform", "--shape", "--data-shape"}
-    given = {"--platform": platform, "--devices": devices, "--partition-cpu": partition_cpu, "--shape": shape}
-    for flag, value in {**given, "--data-shape": data_shape or tokens}.items():
-        if value and flag not in taken:
-            raise OptionError(f"{flag} does not go with {kind}; leave it out")
+        kind, taken = f"{option('platform')}, which brings its own devices", {"platform", "shape", "data_shape"}
+    given = {"platform": platform, "devices": devices, "partition_cpu": partition_cpu, "shape": shape}
+    for parameter, value in {**given, "data_shape": data_shape or tokens}.items():
+        if value and parameter not in taken:
+            raise OptionError(f"{option(parameter)} does not go with {kind}; leave it out")
     if names_workload(name):
         return build_problem(name, platform)
     if path.suffix == ".json":

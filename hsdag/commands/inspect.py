@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hsdag.base.errors import OptionError, checked
+from hsdag.base.errors import OptionError, checked, option
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
@@ -217,7 +217,10 @@ def inspect(
     dynamic = [graph.op_names[v] for v in inputs if graph.is_dynamic is not None and graph.is_dynamic[v]]
     is_known = bool(scenarios) or not dynamic
     if devices is not None and not is_known:
-        raise OptionError("--devices are asked about a model of known sizes: fix them with --shape or --data-shape")
+        raise OptionError(
+            f"{option('devices')} are asked about a model of known sizes: fix them with {option('shape')} or "
+            f"{option('data_shape')}"
+        )
     constraints = colocate(graph)
     stages = {
         "chains": coarsen(graph, chain_partition(graph)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 
-from hsdag.base.errors import OptionError, PlacementError, chosen
+from hsdag.base.errors import OptionError, PlacementError, chosen, option
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import known_ops
@@ -127,5 +127,7 @@ def _shares(text: str | None, count: int) -> list[float] | None:
     except ValueError:
         found = []
     if len(found) != count or min(found, default=-1.0) < 0 or not 0 < sum(found) < float("inf"):
-        raise OptionError(f"--shares {text!r}: one number, 0 or more, is needed for each of the {count} devices")
+        raise OptionError(
+            f"{option('shares')} {text!r}: one number, 0 or more, is needed for each of the {count} devices"
+        )
     return [share / sum(found) for share in found]

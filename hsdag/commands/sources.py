@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.models import Workload, find_workload
 from hsdag.models.diviml import LEAST_NODES, RandomWiring, random_wired
@@ -54,7 +54,7 @@ def first_devices(platform: Platform, num_devices: int) -> Platform:
     if not 1 <= num_devices <= platform.num_devices:
         raise OptionError(
             f"devices must lie in 1..{platform.num_devices}, those of platform {platform.name}, "
-            f"not {num_devices}; name a larger platform with --platform"
+            f"not {num_devices}; name a larger platform with {option('platform')}"
         )
     return with_devices(platform, platform.device_names[:num_devices])
 

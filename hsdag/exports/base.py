@@ -9,7 +9,7 @@ from pathlib import Path
 
 import openvino as ov
 
-from hsdag.base.errors import OptionError, choices_for
+from hsdag.base.errors import OptionError, choices_for, option
 from hsdag.base.files import check_writable, write_atomically
 from hsdag.exports import export_formats, module_of
 from hsdag.ir.graph.build import graph_of
@@ -76,7 +76,7 @@ def document(text: Callable[[Placement, ov.Model | None], str]) -> Write:
 def find_exporter(format: str) -> Exporter:  # noqa: A002
     """Return the exporter of a format. Raises OptionError, with the choices, for an unknown one."""
     if format not in export_formats():
-        raise OptionError(f"--format {format!r} is unknown{choices_for(format, export_formats())}")
+        raise OptionError(f"{option('format')} {format!r} is unknown{choices_for(format, export_formats())}")
     exporter: Exporter = import_module(module_of(format)).EXPORTERS[format]
     return exporter
 
@@ -113,16 +113,23 @@ def export_placement(
     out_path = Path(out_path)
     written_files(format, out_path)
     if exporter.needs_model and model is None:
-        raise OptionError(f"--format {format} needs the model the placement is for: name it with --model")
+        raise OptionError(
+            f"{option('format')} {format} needs the model the placement is for: name it with {option('model')}"
+        )
     if exporter.suffixes and out_path.suffix not in exporter.suffixes:
         ending = exporter.suffixes[0]
-        raise OptionError(f"--format {format} writes FILE{ending}: end the output's name in {ending}, not {out_path}")
+        raise OptionError(
+            f"{option('format')} {format} writes FILE{ending}: end the output's name in {ending}, not {out_path}"
+        )
     if placement.shards and format != "json":
         if model is None:
-            raise OptionError(f"--format {format} needs the model that the placement divides: name it with --model")
+            raise OptionError(
+                f"{option('format')} {format} needs the model that the placement divides: "
+                f"name it with {option('model')}"
+            )
         model, placement = divided(model, placement)
     if placement.copies and not exporter.takes_copies:
-        raise OptionError(f"--format {format} cannot say that a model is copied: use json or openvino")
+        raise OptionError(f"{option('format')} {format} cannot say that a model is copied: use json or openvino")
     if exporter.for_openvino:
         placement.check_openvino()
     return exporter.write(placement, ModelSource(model, path, tell), out_path)

@@ -15,7 +15,7 @@ from typing import Any
 import openvino as ov
 from openvino import opset13
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.base.files import new_folder
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
 from hsdag.exports.language import NO_EXTENSIONS, WHISPER, copy_folder, for_genai, is_in_folder, pipeline_of
@@ -23,7 +23,7 @@ from hsdag.exports.library import write_library
 from hsdag.exports.parts import Source, placed_parts
 from hsdag.exports.usage import Usage, write_usage
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.ir.graph.reader import EXPORT_OTHERWISE, input_name, save_ir
+from hsdag.ir.graph.reader import export_otherwise, input_name, save_ir
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import Placement
 
@@ -104,7 +104,7 @@ def _write_affinities(placement: Placement, source: ModelSource, folder: Path) -
             source.tell(f"in OpenVINO GenAI the placement has no effect: {NO_EXTENSIONS}")
         elif pipeline:
             for_genai(placed, STORED_AFFINITY)
-    save_ir(placed, folder / name, EXPORT_OTHERWISE)
+    save_ir(placed, folder / name, export_otherwise())
     if network is not None:
         copy_folder(network.parent, folder, {name, Path(name).with_suffix(".bin").name})
     added = tuple(spec for spec in specs if spec.is_added)
@@ -132,7 +132,8 @@ def _write_op(placement: Placement, model: ov.Model, folder: Path, out_path: Pat
     if whole.get_sinks():
         raise OptionError(
             f"model {placement.model.name!r} keeps state between inferences, which a program could not reset in the "
-            "one op that --format openvino makes of such a placement: place the model with --executor hetero"
+            f"one op that {option('format')} openvino makes of such a placement: place the model with "
+            f"{option('executor')} hetero"
         )
     plan = _Plan(whole, folder / "parts")
     for copy in placement.copies or ():
@@ -199,7 +200,7 @@ class _Plan:
         """Save a model in the folder and return its file name, quoted."""
         self.folder.mkdir(exist_ok=True)
         name = f"part_{self.num_files:03d}.xml"
-        save_ir(model, self.folder / name, EXPORT_OTHERWISE)
+        save_ir(model, self.folder / name, export_otherwise())
         self.num_files += 1
         return _quoted(name)
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hsdag.base.errors import ModelError, OptionError, install_extra
+from hsdag.base.errors import ModelError, OptionError, install_extra, option
 from hsdag.base.files import new_files
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
 from hsdag.ir.graph.build import graph_of
@@ -36,7 +36,9 @@ def write(placement: Placement, source: ModelSource, out_path: Path) -> list[Pat
     path = source.path
     if path is None or path.suffix != ".onnx":
         given = path or "a model in memory"
-        raise OptionError(f"--format ort annotates an ONNX model: name the .onnx file that was placed, not {given}")
+        raise OptionError(
+            f"{option('format')} ort annotates an ONNX model: name the .onnx file that was placed, not {given}"
+        )
     network = _loaded(path)
     unmapped = annotate(network.graph, device_by_tensor(placement, source))
     if unmapped:
@@ -101,7 +103,7 @@ def _loaded(path: Path) -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise OptionError(f"--format ort needs the package onnx; {install_extra('onnx')}") from error
+        raise OptionError(f"{option('format')} ort needs the package onnx; {install_extra('onnx')}") from error
     try:
         return onnx.load(path)
     except (OSError, ValueError, onnx.checker.ValidationError) as error:

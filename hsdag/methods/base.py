@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.problem import Problem
@@ -83,7 +83,8 @@ class Placer(ABC, Generic[O]):
         if cls.objectives is not None and objective.name not in cls.objectives:
             choices = " or ".join(cls.objectives)
             raise OptionError(
-                f"method {cls.name!r} is for --objective {choices}, not {objective.name}; choose another method"
+                f"method {cls.name!r} is for {option('objective')} {choices}, not {objective.name}; "
+                "choose another method"
             )
         if execution not in cls.executions:
             choices = " or ".join(each.value for each in cls.executions)
@@ -91,13 +92,13 @@ class Placer(ABC, Generic[O]):
         if cls.needs_costs and not has_costs:
             raise OptionError(
                 f"method {cls.name!r} needs the costs of ops and transfers, which are unknown here; "
-                "use --reward hybrid or a problem file"
+                f"use {option('reward')} hybrid or a problem file"
             )
         by_priority = (
             semantics.order is Order.PRIORITY and objective.depends_on_order and execution is Execution.WORK_CONSERVING
         )
         if by_priority and not cls.gives_order:
-            raise OptionError(f"--order priority needs priorities, and method {cls.name!r} gives none")
+            raise OptionError(f"{option('order')} priority needs priorities, and method {cls.name!r} gives none")
 
     def search(
         self,

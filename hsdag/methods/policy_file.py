@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from hsdag.base.errors import FileFormatError
+from hsdag.base.errors import FileFormatError, option
 from hsdag.base.files import parse_json, write_atomically
 
 if TYPE_CHECKING:
@@ -92,5 +92,7 @@ class StateFile:
             if not isinstance(state, dict):
                 raise FileFormatError("its state is no JSON object")
         except (SafetensorError, OSError, KeyError, FileFormatError) as error:
-            raise FileFormatError(f"{self.path} is damaged ({error}); start again without --resume") from error
+            raise FileFormatError(
+                f"{self.path} is damaged ({error}); start again without {option('resume')}"
+            ) from error
         return tensors, state

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from hsdag.base.errors import HyperParameterError, OptionError, choices_for
+from hsdag.base.errors import HyperParameterError, OptionError, choices_for, option
 from hsdag.methods import method_modules, method_names
 from hsdag.methods.base import O, Placer, Preset
 
@@ -62,9 +62,9 @@ def parse_changes(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise OptionError(f"--set {text!r} is not of the form NAME=VALUE")
+            raise OptionError(f"{option('settings')} {text!r} is not of the form NAME=VALUE")
         if name in changes:
-            raise OptionError(f"--set gives {name} twice")
+            raise OptionError(f"{option('settings')} gives {name} twice")
         changes[name] = value
     return changes
 
@@ -75,9 +75,11 @@ def begun_with(method: str, policy: str | Path, changes: Mapping[str, str]) -> d
     Raises OptionError for a method that uses no policy, and if ``changes`` name a policy too.
     """
     if INITIAL not in (field.name for field in fields(find_method(method).options_type)):
-        raise OptionError(f"method {method!r} uses no policy: leave out --init, or choose 'auto' or the policy's own")
+        raise OptionError(
+            f"method {method!r} uses no policy: leave out {option('init')}, or choose 'auto' or the policy's own"
+        )
     if INITIAL in changes:
-        raise OptionError(f"--init and --set {INITIAL} both give a policy; leave one out")
+        raise OptionError(f"{option('init')} and {option('settings')} {INITIAL} both give a policy; leave one out")
     return {**changes, INITIAL: str(policy)}
 
 
@@ -103,4 +105,4 @@ def _parsed(name: str, text: str, hint: Any) -> Any:
     try:
         return TypeAdapter(hint).validate_python(text)
     except ValidationError as error:
-        raise OptionError(f"--set {name}={text}: {error.errors()[0]['msg']}") from error
+        raise OptionError(f"{option('settings')} {name}={text}: {error.errors()[0]['msg']}") from error

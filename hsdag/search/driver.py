@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.core import event as numba_event
 
-from hsdag.base.errors import in_callers_words
 from hsdag.base.kernels import compiled_in_time, compiling, is_interpreted
 from hsdag.ir.placement.placement import Record
 from hsdag.methods.base import Placer
@@ -56,7 +55,7 @@ class Watcher:
 
     def note(self, text: str) -> None:
         """Report a line that must be read, whatever follows."""
-        (self.on_note or self.on_phase)(in_callers_words(text))
+        (self.on_note or self.on_phase)(text)
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hsdag.base.errors import OptionError, check_seed, chosen
+from hsdag.base.errors import OptionError, check_seed, chosen, flag, option
 from hsdag.ir.placement.placement import REFERENCES, ExecutorChoice, ExecutorName, Placement, ReferenceName
 from hsdag.methods import REWARDS
 from hsdag.methods.base import Placer, Preset
@@ -58,23 +58,25 @@ def parse_memory(text: str | Mapping[str, str | float] | None) -> dict[str, floa
         name, _, size = (part.strip() for part in item.rpartition("="))
         match = _SIZE.fullmatch(size)
         if match is None or not name or not float(match[1]) > 0:
-            raise OptionError(f"--memory {text!r}: {item.strip()!r} is not of the form DEVICE=SIZE, such as GPU.0=8GB")
+            raise OptionError(
+                f"{option('memory')} {text!r}: {item.strip()!r} is not of the form DEVICE=SIZE, such as GPU.0=8GB"
+            )
         if name in found:
-            raise OptionError(f"--memory {text!r} gives device {name!r} two sizes")
+            raise OptionError(f"{option('memory')} {text!r} gives device {name!r} two sizes")
         found[name] = float(match[1]) * _UNIT_BYTES[match[2] or ""]
     return found
 
 
-def parse_duration(text: str | float, option: str = "--budget") -> float:
+def parse_duration(text: str | float, parameter: str = "budget") -> float:
     """Return the seconds of a number, ``60s``, ``2m`` or ``1h``.
 
-    Raises OptionError, which names ``option``, for another form and for a duration that is not more than zero.
+    Raises OptionError, which names ``parameter``, for another form and for a duration that is not more than zero.
     """
     if (match := _DURATION.fullmatch(str(text).strip().lower())) is None:
-        raise OptionError(f"{option} {text!r} is not a duration; write for example 60s, 5m or 1h")
+        raise OptionError(f"{option(parameter)} {text!r} is not a duration; write for example 60s, 5m or 1h")
     seconds = float(match[1]) * _UNIT_S[match[2] or "s"]
     if not 0 < seconds < float("inf"):
-        raise OptionError(f"{option} must be more than zero, not {text!r}")
+        raise OptionError(f"{option(parameter)} must be more than zero, not {text!r}")
     return seconds
 
 
@@ -125,7 +127,7 @@ class SearchOptions:
             check_workers(self.workers)
         check_seed(self.seed)
         if self.max_evaluations is not None and self.max_evaluations < 1:
-            raise OptionError(f"--max-evaluations must be at least 1, not {self.max_evaluations}")
+            raise OptionError(f"{option('max_evaluations')} must be at least 1, not {self.max_evaluations}")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -196,7 +198,7 @@ class PlaceOptions(SearchOptions):
     """Precision hint for all devices; with ANY_PRECISION the fastest whose outputs agree with the reference."""
     candidate_limit_s: float = field(
         default=120.0,
-        metadata=_metadata(argument="candidate_limit", read=partial(parse_duration, option="--candidate-limit")),
+        metadata=_metadata(argument="candidate_limit", read=partial(parse_duration, parameter="candidate_limit")),
     )
     reference: ReferenceName = field(
         default="cpu",
@@ -216,12 +218,16 @@ class PlaceOptions(SearchOptions):
         if not self.candidate_limit_s > 0:
             raise OptionError(f"the time limit per candidate must be more than zero, not {self.candidate_limit_s:g} s")
         if self.max_difference is not None and not 0 <= self.max_difference < np.inf:
-            raise OptionError(f"--max-difference must be a number and not negative, not {self.max_difference:g}")
+            raise OptionError(
+                f"{option('max_difference')} must be a number and not negative, not {self.max_difference:g}"
+            )
         if self.reward is not None:
             chosen("reward", self.reward, REWARDS)
         parse_executor(self.executor)
         if self.memory_bytes and self.resolved_reward == "measured":
-            raise OptionError("--memory needs a search that simulates: choose --reward hybrid or simulated")
+            raise OptionError(
+                f"{option('memory')} needs a search that simulates: choose {option('reward')} hybrid or simulated"
+            )
 
     @property
     def search_executor(self) -> ExecutorName:
@@ -257,24 +263,13 @@ class PlaceOptions(SearchOptions):
         self.semantics.check(self.objective)
         if self.objective.counts_memory and self.resolved_reward == "measured":
             raise OptionError(
-                f"--objective {self.objective.name} needs a search that simulates: choose --reward hybrid or simulated"
+                f"{option('objective')} {self.objective.name} needs a search that simulates: choose "
+                f"{option('reward')} hybrid or simulated"
             )
         if Quantity.ENERGY in self.objective.quantities:
             EnergyCounters.find()
         placer = self.placer(is_cheap=False)
         placer.check_request(self.objective, self.semantics, has_costs=self.resolved_reward != "measured")
-
-
-LIMITS = ("pins", "memory_bytes", "max_difference")
-"""Fields of PlaceOptions that limit which placements may be the answer."""
-
-FLAGS = {"settings": "--set", "pins": "--pin", "inputs": "--input", "memory_bytes": "--memory"}
-"""Options of the command line by field or parameter, if their names differ."""
-
-
-def flag(name: str) -> str:
-    """Return the option of the command line for a field or a parameter."""
-    return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
 def recorded_options() -> dict[str, tuple[Any, Any]]:

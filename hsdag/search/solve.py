@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.base.errors import OptionError, PlacementError, SearchError
+from hsdag.base.errors import OptionError, PlacementError, SearchError, option
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Status
 from hsdag.runtime.objectives import Objective
@@ -143,7 +143,7 @@ class _Search:
         if not self._units.is_legal(plan.placement):
             wrong = np.flatnonzero(~self._units.supported[np.arange(self._units.num_units), plan.placement])
             op, name = self._units.units.graph.op_names[wrong[0]], self._units.devices[plan.placement[wrong[0]]]
-            forbidden = "which --pin forbids or " if self._options.pins else ""
+            forbidden = f"which {option('pins')} forbids or " if self._options.pins else ""
             where = f"the placement to start with has op {op!r} on {name}"
             raise PlacementError(f"{where}, {forbidden}which does not support it")
         return [plan]
@@ -170,8 +170,8 @@ class _Search:
             raise SearchError(
                 self._driver.note
                 or f"method {options.method!r} found no placement that fits into memory, in "
-                f"{recorder.num_evaluations} evaluations; try a larger budget, or --method cpsat, which also looks for "
-                "orders that fit"
+                f"{recorder.num_evaluations} evaluations; try a larger budget, or {option('method')} cpsat, "
+                "which also looks for orders that fit"
             )
         if self._is_proven(self.best.score.value) or proven is Status.OPTIMAL:
             ended = Status.OPTIMAL
@@ -244,7 +244,9 @@ def with_memory(problem: ScheduleProblem, memory_bytes: Mapping[str, float]) -> 
     limits = problem.memory_bytes.copy()
     for name, size in memory_bytes.items():
         if name not in problem.device_names:
-            raise OptionError(f"--memory names device {name!r}; the devices are {', '.join(problem.device_names)}")
+            raise OptionError(
+                f"{option('memory')} names device {name!r}; the devices are {', '.join(problem.device_names)}"
+            )
         limits[problem.device_names.index(name)] = size
     return replace(problem, memory_bytes=limits)
 

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hsdag import __version__
-from hsdag.base.errors import DeviceError, ExecutionError
+from hsdag.base.errors import FLAGS_VARIABLE, DeviceError, ExecutionError, option
 from hsdag.workers.pool import NOTHING, A, Exchange, Findings, Host, HostLost, Job, JobLost
 
 EXCHANGE_S, PATIENCE_S = 0.25, 5.0
@@ -31,12 +31,20 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",  # seconds that calls wait after the connection is lost
 }
+INHERITED = (FLAGS_VARIABLE,)
+"""Environment variables that workers take over, as processes on this machine do by themselves."""
 
 
 class RemoteWorker:
-    """Ray actor with two threads: one computes jobs in turn, the other exchanges findings."""
+    """Ray actor with two threads: one computes jobs in turn, the other exchanges findings.
+
+    ``environment`` has variables of the process whose jobs it computes.
+    """
 
     _known = _own = NOTHING
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        os.environ.update(environment)
 
     def version(self) -> str:
         """Return the version of hsdag on this node."""
@@ -82,7 +90,7 @@ class RayHost(Host):
         if self._actor is None:
             node = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
             worker = ray.remote(RemoteWorker).options(num_cpus=1, max_concurrency=2, scheduling_strategy=node)
-            self._actor = worker.remote()
+            self._actor = worker.remote({name: os.environ[name] for name in INHERITED if name in os.environ})
             version = ray.get(self._actor.version.remote(), timeout=START_LIMIT_S)
             if version != __version__:
                 raise HostLost(f"it has hsdag {version}, this machine has {__version__}")
@@ -133,7 +141,7 @@ def connect(address: str) -> list[Host]:
         disconnect()
         raise DeviceError(
             f"no Ray cluster to work on: {reason}; "
-            "start one with `ray start --head`, or name its address in --workers ray://HOST:PORT"
+            f"start one with `ray start --head`, or name its address in {option('workers')} ray://HOST:PORT"
         )
     return hosts
 

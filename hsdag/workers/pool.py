@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from hsdag.base.errors import ExecutionError, HsdagError, OptionError, install_extra
+from hsdag.base.errors import ExecutionError, HsdagError, OptionError, install_extra, option
 from hsdag.base.processes import CandidateFailed, Channel, Request, WorkerClient, main, python_command
 from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
 from hsdag.runtime.problem.bounds.simple import Bound, largest
@@ -257,6 +257,8 @@ def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) ->
 def check_workers(workers: str) -> None:
     """Raise OptionError if the text does not describe workers, or if they need a package that is not installed."""
     if re.fullmatch(r"local(:[1-9][0-9]{0,2})?|ray(://[^/\s]+:[0-9]{1,9})?", workers) is None:
-        raise OptionError(f"--workers {workers[:99]!r} is none of local:N with N up to 999, ray or ray://HOST:PORT")
+        raise OptionError(
+            f"{option('workers')} {workers[:99]!r} is none of local:N with N up to 999, ray or ray://HOST:PORT"
+        )
     if workers.startswith("ray") and find_spec("ray") is None:
-        raise OptionError(f"--workers ray needs Ray; {install_extra('ray')}")
+        raise OptionError(f"{option('workers')} ray needs Ray; {install_extra('ray')}")

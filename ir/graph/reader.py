@@ -16,7 +16,7 @@ from typing import Any
 import openvino as ov
 from openvino.frontend import FrontEndManager
 
-from hsdag.base.errors import ModelError, OptionError, last_line
+from hsdag.base.errors import ModelError, OptionError, last_line, option
 from hsdag.base.files import MODEL_SUFFIXES, new_files
 from hsdag.ir.graph.model_guard import GUARD
 
@@ -70,8 +70,12 @@ def model_file(source: Any, model: ov.Model, stack: ExitStack) -> Path:
 
 
 GIVE_THE_FILE = "give the file that the model comes from, which other processes can read"
-EXPORT_OTHERWISE = "use --format json, and hsdag.compile_model(MODEL, PLACEMENT) with the file that it comes from"
-"""Advice about models that cannot be saved."""
+"""Advice about a model that cannot be saved for another process."""
+
+
+def export_otherwise() -> str:
+    """Return advice about a model that cannot be saved with its placement."""
+    return f"use {option('format')} json, and hsdag.compile_model(MODEL, PLACEMENT) with the file that it comes from"
 
 
 def save_ir(model: ov.Model, path: Path, advice: str) -> None:
@@ -96,7 +100,7 @@ def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
     Raises OutputError, and ModelError where OpenVINO would not read them.
     """
     with new_files(xml_path) as folder:
-        save_ir(model, folder / xml_path.name, EXPORT_OTHERWISE)
+        save_ir(model, folder / xml_path.name, export_otherwise())
     return [xml_path, xml_path.with_suffix(".bin")]
 
 
@@ -288,10 +292,10 @@ def input_shapes(shape: str | Mapping[str, Sequence[int]] | None) -> dict[str, t
     return {name: tuple(sizes) for name, sizes in (shape or {}).items()}
 
 
-def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str, tuple[int, ...]]:
+def parse_shapes(text: str, parameter: str = "shape", least: int = 1) -> dict[str, tuple[int, ...]]:
     """Parse shapes from ``name[1,3,224,224],other[1,8]`` or, for a model with one input, ``1,3,224,224``.
 
-    Raises OptionError that names ``option`` when the text has another form or a size below ``least``.
+    Raises OptionError that names ``parameter`` when the text has another form or a size below ``least``.
     """
     plain = text.strip().strip("[]")
     if re.fullmatch(r"\d{1,99}(\s*,\s*\d{1,99})*", plain):
@@ -302,14 +306,14 @@ def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str
         while end < len(text):
             match = _SHAPE_ITEM.match(text, end)
             if match is None:
-                raise OptionError(f"{option} {text!r} is not of the form NAME[1,3,224,224] or 1,3,224,224")
+                raise OptionError(f"{option(parameter)} {text!r} is not of the form NAME[1,3,224,224] or 1,3,224,224")
             sizes = match[2].split(",") if match[2] else []
             if (match[1] or "") in shapes:
-                raise OptionError(f"{option} {text!r} gives input {match[1] or ''!r} two shapes")
+                raise OptionError(f"{option(parameter)} {text!r} gives input {match[1] or ''!r} two shapes")
             shapes[match[1] or ""] = tuple(int(size) for size in sizes)
             end = match.end()
     if not shapes or any(not least <= size < 2**31 for shape in shapes.values() for size in shape):
-        raise OptionError(f"{option} {text!r}: every size must be at least {least} and below 2^31")
+        raise OptionError(f"{option(parameter)} {text!r}: every size must be at least {least} and below 2^31")
     return shapes
 
 
@@ -347,7 +351,7 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
     wanted: dict[Any, ov.PartialShape] = {}
     for name, shape in shapes.items():
         if name == "" and len(model.inputs) != 1:
-            raise ModelError(f"the model has {len(model.inputs)} inputs ({names}): name them in --shape")
+            raise ModelError(f"the model has {len(model.inputs)} inputs ({names}): name them in {option('shape')}")
         port = model.inputs[0] if name == "" else _input_called(model, name)
         if port is None:
             raise ModelError(f"a shape is given for input {name!r}, but the model's inputs are {names}")
@@ -364,19 +368,20 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
     left = {input_name(port): port.get_partial_shape() for port in model.inputs if port.get_partial_shape().is_dynamic}
     if left and not dynamic:
         listed = ", ".join(f"{name} {shape}" for name, shape in left.items())
-        option, value = likely_sizes(model.inputs) or ("", "")
-        hint = f"fix them, such as {option} '{value}', or leave them and give typical shapes with --data-shape"
-        if option == "--tokens":
-            hint = f"say how many tokens are typical, such as {option} {value}"
+        parameter, value = likely_sizes(model.inputs) or ("", "")
+        typical = f"leave them and give typical shapes with {option('data_shape')}"
+        hint = f"fix them, such as {option(parameter)} '{value}', or {typical}"
+        if parameter == "tokens":
+            hint = f"say how many tokens are typical, such as {option('tokens')} {value}"
         raise ModelError(f"the model has inputs of dynamic shapes ({listed}): {hint}")
 
 
 def likely_sizes(ports: Sequence[Any]) -> tuple[str, str] | None:
-    """Return the option, and its value, that gives dynamic inputs plausible sizes; None where all are fixed."""
+    """Return the parameter, and its value, that gives dynamic inputs plausible sizes; None where all are fixed."""
     left = {input_name(port): example_shape(port) for port in ports if port.get_partial_shape().is_dynamic}
     if left.keys() & {TOKEN_INPUTS[0], EMBEDDED_INPUT} and left.keys() <= {*TOKEN_INPUTS, EMBEDDED_INPUT}:
-        return "--tokens", LIKELY_TOKENS
-    return ("--shape", ",".join(left.values())) if left else None
+        return "tokens", LIKELY_TOKENS
+    return ("shape", ",".join(left.values())) if left else None
 
 
 def example_shape(port: Any) -> str:

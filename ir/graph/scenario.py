@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import openvino as ov
 
-from hsdag.base.errors import ModelError, OptionError
+from hsdag.base.errors import ModelError, OptionError, option
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.ir.graph.reader import EMBEDDED_INPUT, TOKEN_INPUTS, Shapes, input_name, parse_shapes
 
-OPTION = "--data-shape"
 TOKENS = re.compile(r"(\d+)(?:\+(\d+))?(?:@([^@]+))?")
 
 
@@ -41,14 +40,14 @@ class Scenario:
         shapes = text[:end] + before
         parts = re.split(r"(?<=\])\s*>\s*", shapes) if "[" in shapes else shapes.split(">")
         if parts[0].startswith(">"):
-            raise OptionError(f"{OPTION} {text!r} has nothing before the first >")
-        inferences = tuple(parse_shapes(part, OPTION, least=0) for part in parts)
-        return Scenario(inferences, _weight(weight, f"{OPTION} {text!r}") if at else 1.0)
+            raise OptionError(f"{option('data_shape')} {text!r} has nothing before the first >")
+        inferences = tuple(parse_shapes(part, "data_shape", least=0) for part in parts)
+        return Scenario(inferences, _weight(weight, f"{option('data_shape')} {text!r}") if at else 1.0)
 
     @property
     def _option(self) -> str:
         """Return the option that the scenario comes from."""
-        return OPTION if self.tokens is None else f"--tokens {self.tokens}"
+        return option("data_shape") if self.tokens is None else f"{option('tokens')} {self.tokens}"
 
     @property
     def text(self) -> str:
@@ -74,7 +73,9 @@ class Scenario:
         names = [{*port.get_names(), port.get_node().get_friendly_name()} for port in model.inputs]
         if self.tokens is not None and not any(each & {TOKEN_INPUTS[0], EMBEDDED_INPUT} for each in names):
             inputs = ", ".join(map(input_name, model.inputs))
-            raise ModelError(f"--tokens is for models with an input {TOKEN_INPUTS[0]}, and this one's are {inputs}")
+            raise ModelError(
+                f"{option('tokens')} is for models with an input {TOKEN_INPUTS[0]}, and this one's are {inputs}"
+            )
         return replace(self, inferences=tuple(self._of_inference(model, shapes) for shapes in self.inferences))
 
     def _of_inference(self, model: ov.Model, shapes: Shapes) -> Shapes:
@@ -87,7 +88,7 @@ class Scenario:
             if self.tokens is not None and EMBEDDED_INPUT in names and taken.rank == 3 and taken[2].is_static:
                 wanted = (*shapes[TOKEN_INPUTS[0]], taken[2].get_length())
             if wanted is None and taken.is_dynamic:
-                instead = "" if self.tokens is None else f"; give all shapes with {OPTION} instead"
+                instead = "" if self.tokens is None else f"; give all shapes with {option('data_shape')} instead"
                 what = f"{self._option} gives no shape for input {name!r}, which takes {taken}"
                 raise ModelError(f"{what}: {_shown(shapes)}{instead}")
             fixed[name] = tuple(taken.to_shape()) if wanted is None else wanted
@@ -95,7 +96,9 @@ class Scenario:
                 raise ModelError(f"{self._option}: {_shown({name: fixed[name]})}, but the model's input takes {taken}")
         if left and self.tokens is None:
             inputs = ", ".join(input_name(port) for port in model.inputs)
-            raise ModelError(f"{OPTION} gives a shape for input {next(iter(left))!r}, but the model's are {inputs}")
+            raise ModelError(
+                f"{option('data_shape')} gives a shape for input {next(iter(left))!r}, but the model's are {inputs}"
+            )
         return fixed
 
 
@@ -105,7 +108,7 @@ def parse_scenarios(data_shapes: str | Sequence[str], tokens: str | None) -> tup
     ``tokens`` has an item for each scenario of a language model, ``NEW[+PAST][@WEIGHT]``: NEW tokens after PAST ones.
     """
     if data_shapes and tokens is not None:
-        raise OptionError(f"--tokens is short for {OPTION}: give one of the two")
+        raise OptionError(f"{option('tokens')} is short for {option('data_shape')}: give one of the two")
     if tokens is not None:
         return tuple(_of_tokens(item.strip(), tokens) for item in tokens.split(","))
     return tuple(Scenario.parse(text) for text in ((data_shapes,) if isinstance(data_shapes, str) else data_shapes))
@@ -145,7 +148,7 @@ def _weight(text: str, where: str) -> float:
     return weight
 
 
-def _of_tokens(item: str, option: str) -> Scenario:
+def _of_tokens(item: str, tokens: str) -> Scenario:
     """Return a scenario of a language model with a batch of one.
 
     The last of the PAST tokens are an inference of NEW tokens where they suffice, as plugins prepare themselves in the
@@ -153,13 +156,15 @@ def _of_tokens(item: str, option: str) -> Scenario:
     """
     match = TOKENS.fullmatch(item)
     if match is None:
-        raise OptionError(f"--tokens {option!r}: {item!r} is not of the form NEW[+PAST][@WEIGHT], such as 1+1024@4")
+        raise OptionError(
+            f"{option('tokens')} {tokens!r}: {item!r} is not of the form NEW[+PAST][@WEIGHT], such as 1+1024@4"
+        )
     new, past = int(match[1]), int(match[2] or 0)
     if not 0 < new < 2**31 or not past < 2**31:
-        raise OptionError(f"--tokens {option!r}: {item!r} has no new token, or too many")
+        raise OptionError(f"{option('tokens')} {tokens!r}: {item!r} has no new token, or too many")
     steps = [past - new, new, new] if past > new else [past, new] if past else [new]
     shapes = [((1, n), (1, end), (1, n), (1,)) for n, end in zip(steps, np.cumsum(steps).tolist(), strict=True)]
-    weight = _weight(match[3], f"--tokens {option!r}") if match[3] else 1.0
+    weight = _weight(match[3], f"{option('tokens')} {tokens!r}") if match[3] else 1.0
     return Scenario(tuple(dict(zip(TOKEN_INPUTS, each, strict=True)) for each in shapes), weight, item)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
-from hsdag.base.errors import ModelError, last_line
+from hsdag.base.errors import ModelError, last_line, option
 from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, corresponding_nodes, read_graph, sizes_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.ir.graph.flops import op_flops
@@ -113,7 +113,9 @@ class _Sizing:
         try:
             self._model.validate_nodes_and_infer_types()
         except RuntimeError as error:
-            raise ModelError(f"the model does not take --data-shape {scenario.text}: {last_line(error)}") from error
+            raise ModelError(
+                f"the model does not take {option('data_shape')} {scenario.text}: {last_line(error)}"
+            ) from error
 
     @staticmethod
     def _flops(node: Any) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hsdag.base.errors import DeviceError, OptionError, PlacementError, in_callers_words
+from hsdag.base.errors import DeviceError, OptionError, PlacementError, option
 from hsdag.base.files import parse_record, read_text, write_atomically
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.graph.colocation import check_colocation
@@ -42,9 +42,6 @@ NumPy only does for workloads; results of earlier versions may name ONNX Runtime
 """
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "op-by-op")
 """References that a user can choose."""
-
-Words: TypeAlias = Annotated[str, AfterValidator(in_callers_words)]
-"""A text of an answer, which names parameters in Python and options on the command line."""
 
 
 class _Listed(_OfModels):
@@ -309,7 +306,7 @@ class Placement(Record):
         if set(self.names) == set(graph.canonical_names) and record.input_shapes != self.model.input_shapes:
             return (
                 f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
-                f"this model has {record.inputs_text}: reshape the model (--shape) or place it again"
+                f"this model has {record.inputs_text}: reshape the model ({option('shape')}) or place it again"
             )
         return (
             f"the placement is for model {self.model.name!r} and this is another model (named {graph.name!r}): "

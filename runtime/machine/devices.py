@@ -11,7 +11,7 @@ from typing import Any
 
 import openvino as ov
 
-from hsdag.base.errors import DeviceError, ExecutionError, OptionError, last_line
+from hsdag.base.errors import DeviceError, ExecutionError, OptionError, last_line, option
 from hsdag.base.host import SYS, own_cpus
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, loads_plugins, parse_devices
 
@@ -160,9 +160,11 @@ def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ..
     partitions, or fewer than two partitions are requested.
     """
     if num_parts < 2:
-        raise DeviceError(f"--partition-cpu {num_parts}: a CPU is divided into at least 2 devices")
+        raise DeviceError(f"{option('partition_cpu')} {num_parts}: a CPU is divided into at least 2 devices")
     if topology.threads < num_parts:
-        raise DeviceError(f"--partition-cpu {num_parts}: the CPU has only {topology.threads} threads to share")
+        raise DeviceError(
+            f"{option('partition_cpu')} {num_parts}: the CPU has only {topology.threads} threads to share"
+        )
     kinds = [("", topology.threads, num_parts)]
     if topology.efficiency:
         share = round(num_parts * topology.performance / topology.threads)
@@ -211,7 +213,9 @@ def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequenc
         rest = tuple(spec for spec in specs if spec.name != "CPU")
         specs = parts + rest
         if len({spec.openvino_name for spec in specs}) != len(specs):
-            raise DeviceError("--devices names a device that --partition-cpu makes; give it another name")
+            raise DeviceError(
+                f"{option('devices')} names a device that {option('partition_cpu')} makes; give it another name"
+            )
     if len({spec.name for spec in specs}) < len(specs):
         raise DeviceError(f"a device occurs twice in {devices!r}: without a number, a name means number 0")
     names = {spec.name for spec in specs}
@@ -294,8 +298,8 @@ def with_precision(specs: Sequence[DeviceSpec], precision: str) -> tuple[DeviceS
         own = spec.properties.get(PRECISION, precision)
         if own != precision:
             raise OptionError(
-                f"device {spec.name!r} has {PRECISION}={own} among its properties, and --infer-precision says "
-                f"{precision}; leave one of them out"
+                f"device {spec.name!r} has {PRECISION}={own} among its properties, and "
+                f"{option('infer_precision')} says {precision}; leave one of them out"
             )
     return tuple(replace(spec, properties={**spec.properties, PRECISION: precision}) for spec in specs)
 

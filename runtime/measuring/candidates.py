@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from hsdag.base.errors import DeviceError, ExecutionError, PlacementError
+from hsdag.base.errors import DeviceError, ExecutionError, PlacementError, option
 from hsdag.base.processes import Compiling
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.placement.copies import compile_copies
@@ -170,7 +170,7 @@ class OpenCandidates:
                 return self.requests[key].outputs(len(self._measured.model.outputs))
         except ExecutionError as error:
             given = self._measured.setup.inputs is not None
-            hint = "" if given else "; the inputs are random: --input FILE.npz gives the model real ones"
+            hint = "" if given else f"; the inputs are random: {option('inputs')} FILE.npz gives the model real ones"
             raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
 

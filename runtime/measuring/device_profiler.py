@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.base.errors import DeviceError
+from hsdag.base.errors import DeviceError, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
@@ -58,7 +58,7 @@ class DeviceProfiler:
         if stored is not None and alike != spec.name:
             self._run.on_step(f"{spec.name} is like {alike}, so its profile is the same")
         elif stored is not None:
-            self._run.on_step(f"{spec.name} was profiled in an earlier run; --fresh measures it again")
+            self._run.on_step(f"{spec.name} was profiled in an earlier run; {option('fresh')} measures it again")
         elif self._longest_s > self._run.left_s:
             takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
             reason = f"{takes}, and only {max(self._run.left_s, 0.0):.0f} s are left for profiling"

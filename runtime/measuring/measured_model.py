@@ -11,7 +11,7 @@ from typing import Any
 
 import openvino as ov
 
-from hsdag.base.errors import ModelError
+from hsdag.base.errors import ModelError, option
 from hsdag.ir.graph.build import draws, graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import load_model
@@ -44,7 +44,10 @@ class MeasuredModel:
     def courses(self) -> tuple[Course, ...]:
         """Return the inferences to run. Raises ModelError for open shapes without scenarios, HsdagError for inputs."""
         if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in self.model.inputs):
-            raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
+            raise ModelError(
+                f"the model has inputs of dynamic shapes: give {option('data_shape')}, or fix them with "
+                f"{option('shape')}"
+            )
         return make_courses(self.model, self.setup.scenarios, self.setup.seed, self.setup.inputs)
 
     @cached_property

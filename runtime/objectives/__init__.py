@@ -15,7 +15,7 @@ from enum import Enum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, ClassVar
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 
 if TYPE_CHECKING:  # names are listed before any array library is loaded
     from hsdag.ir.graph.computation_graph import FloatArray
@@ -189,12 +189,12 @@ class Weighted(Objective):
                 share = math.nan
             if not equals or not 0 < share < math.inf:
                 raise OptionError(
-                    f"--objective {text!r}: {item.strip()!r} is not of the form OBJECTIVE=WEIGHT, with a weight above "
-                    "0, such as latency=1,memory=0.5"
+                    f"{option('objective')} {text!r}: {item.strip()!r} is not of the form OBJECTIVE=WEIGHT, with a "
+                    "weight above 0, such as latency=1,memory=0.5"
                 )
             term = find_objective(name)
             if term in terms:
-                raise OptionError(f"--objective {text!r} gives {name} two weights")
+                raise OptionError(f"{option('objective')} {text!r} gives {name} two weights")
             terms[term] = share
         return Weighted(",".join(f"{term.name}={share:g}" for term, share in terms.items()), tuple(terms.items()))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -38,7 +38,7 @@ class Pin:
             raise OptionError(f"{self}: {self.pattern!r} is not a regular expression: {error}") from error
 
     def __str__(self) -> str:
-        return f"--pin {self.text}"
+        return f"{option('pins')} {self.text}"
 
     @property
     def text(self) -> str:
@@ -62,7 +62,7 @@ def parse_pins(texts: Sequence[str]) -> tuple[Pin, ...]:
     for text in texts:
         pattern, _, device = text.rpartition("=")
         if not pattern or not device.strip():
-            raise OptionError(f"--pin {text!r} is not of the form REGEX=DEVICE, such as 'head/.*=CPU'")
+            raise OptionError(f"{option('pins')} {text!r} is not of the form REGEX=DEVICE, such as 'head/.*=CPU'")
         pins.append(Pin(pattern, device.strip()))
     return tuple(pins)
 
@@ -108,12 +108,13 @@ def with_pins(problem: Problem, pinned: IntArray) -> Problem:
         if pinned[first] != device:
             one, other = problem.devices[pinned[first]], problem.devices[device]
             raise OptionError(
-                f"--pin puts op {names[first]!r} on {one} and op {names[v]!r} on {other}, "
+                f"{option('pins')} puts op {names[first]!r} on {one} and op {names[v]!r} on {other}, "
                 "but these ops are tied together and share a device"
             )
         if not problem.supported[unit, device]:
             raise OptionError(
-                f"--pin puts op {names[v]!r} on {problem.devices[device]}, which does not run it or an op tied to it"
+                f"{option('pins')} puts op {names[v]!r} on {problem.devices[device]}, which does not run it "
+                "or an op tied to it"
             )
         supported[unit] = np.arange(problem.num_devices) == device
     return restricted(problem, supported)

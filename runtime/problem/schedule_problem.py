@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import (
     BoolArray,
@@ -156,8 +156,8 @@ class ScheduleProblem:
         for name, power_w in zip(self.device_names, self.known_power_w, strict=True):
             if Quantity.ENERGY in objective.quantities and np.isnan(power_w):
                 raise OptionError(
-                    f"--objective {objective.name} needs the power of every device, and device {name!r} of problem "
-                    f"{self.name!r} has none: give it a power_w, in watts while it computes"
+                    f"{option('objective')} {objective.name} needs the power of every device, and device {name!r} of "
+                    f"problem {self.name!r} has none: give it a power_w, in watts while it computes"
                 )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.runtime.objectives import Objective, Quantity
 
 
@@ -47,7 +47,9 @@ class Semantics:
     def check(self, objective: Objective) -> None:
         """Raise OptionError if an objective is not defined under these semantics."""
         if self.links is Links.BLOCKING and objective.quantities != (Quantity.PERIOD,):
-            raise OptionError("--links blocking is for --objective throughput only; choose other links")
+            raise OptionError(
+                f"{option('links')} blocking is for {option('objective')} throughput only; choose other links"
+            )
 
     def named(self) -> dict[str, str]:
         """Return the values by the names of the options."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hsdag.base.errors import DeviceError
+from hsdag.base.errors import DeviceError, option
 from hsdag.ir.device import DeviceSpec, parse_devices, parse_properties
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.machine.usable import usable_cpus
@@ -83,7 +83,7 @@ def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:
         if not text:
             raise DeviceError(
                 "torch finds no CUDA device here; name logical devices of the CPU instead, for example "
-                "--devices 'A=cpu[threads=1],B=cpu[threads=1]'"
+                f"{option('devices')} 'A=cpu[threads=1],B=cpu[threads=1]'"
             )
     specs = parse_devices(text, _parse)
     for spec in specs:

@@ -14,7 +14,6 @@ import torch
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.base.errors import SAYS_FLAGS, in_callers_words
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import CopiedModel
@@ -22,7 +21,6 @@ from hsdag.ir.placement.placement import CopyRecord, ModelRecord
 from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.search.driver import Watcher
 
 FORK = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [(0, 1), (0, 2)], output_bytes=1.0)
 
@@ -160,19 +158,8 @@ def test_a_profile_is_measured_of_named_devices(model: ov.Model, tmp_path: Path)
     assert "CPU" in [each.name for each in hsdag.devices().openvino]
 
 
-def test_notes_and_sentences_name_parameters_and_leave_commands_as_they_are_typed() -> None:
-    said = in_callers_words("raise --budget, or --pin; hsdag place m.xml --partition-cpu 2")
-    assert said == "raise budget, or pins; hsdag place m.xml --partition-cpu 2"
-    notes = list[str]()
-    Watcher(on_note=notes.append).note("--fresh measures it again")
-    assert notes == ["fresh measures it again"]
-
-
-def test_reasons_in_results_name_parameters_and_on_the_command_line_options() -> None:
-    given: dict[str, Any] = {"versus": "CPU", "scenarios": [], "rows": [], "failures": {"GPU": "raise --memory"}}
-    result = hsdag.BenchResult(**given, in_flight_failures={"A": "too short a --partition-cpu"})
-    assert result.failures == {"GPU": "raise memory"}
-    assert result.in_flight_failures == {"A": "too short a partition_cpu"}
-    token = SAYS_FLAGS.set(True)
-    assert hsdag.BenchResult(**given, in_flight_failures={}).failures == {"GPU": "raise --memory"}
-    SAYS_FLAGS.reset(token)
+def test_errors_name_parameters_and_quote_what_was_given() -> None:
+    with pytest.raises(hsdag.HsdagError, match=r"^memory '--pin=1XB': '--pin=1XB' is not of the form DEVICE=SIZE"):
+        hsdag.solve(FORK, memory="--pin=1XB")
+    with pytest.raises(hsdag.HsdagError, match=r"^pins '--memory' is not of the form REGEX=DEVICE"):
+        hsdag.solve(FORK, pins=["--memory"])

@@ -13,7 +13,7 @@ import openvino as ov
 import psutil
 from pydantic import Field
 
-from hsdag.base.errors import checked
+from hsdag.base.errors import checked, flag
 from hsdag.base.host import command_line
 from hsdag.commands.doctor.absent import absent_devices
 from hsdag.commands.doctor.findings import Finding, Questions, Severity, of_overlap, of_precision
@@ -203,7 +203,7 @@ def next_commands(
         parts: Number of parts that the CPU was divided into; None if it was not.
         threads: Threads of the CPU, which can be divided if it is the only device.
         shapes: Options that give shapes.
-        sizes: An option and its value that give sizes to inputs without any.
+        sizes: A parameter and its value that give sizes to inputs without any.
     """
     if not devices:
         return ()
@@ -217,7 +217,7 @@ def next_commands(
     where += [] if parts is None else ["--partition-cpu", str(parts)]
     where += ["--infer-precision", "f32"] if in_f32 & {*made} else []
     if sizes is not None:
-        option, value = sizes
+        option, value = flag(sizes[0]), sizes[1]
         shapes = [option, f"{shapes[1]},{value}"] if option in shapes else [*shapes, option, value]
     commands = [["doctor", file, *where]] if model is None else []
     return tuple(command_line(["hsdag", *words]) for words in [*commands, ["place", file, *where, *shapes]])

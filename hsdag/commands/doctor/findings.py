@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
-from hsdag.base.errors import HsdagError
+from hsdag.base.errors import HsdagError, option
 from hsdag.base.processes import CandidateFailed, Request, WorkerClient, WorkerDefect
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision
@@ -53,7 +53,7 @@ FINDINGS: dict[Severity, dict[str, str]] = {
         "it computes in f16, numbers beyond 65504 are infinite, and hsdag bisect names the first op",
         "shrinking": "gives wrong outputs of the model once its inputs shrink: after an inference on larger inputs, "
         "those for smaller ones differ from a new request's. This is a defect of the plugin: fix the shapes with "
-        "--shape, or create a new infer request whenever the inputs are smaller",
+        "{shape}, or create a new infer request whenever the inputs are smaller",
         "refused": "does not compile the model: {reason}",
         "stateful": "cannot distribute a model with state of which a device does not run every op",
         "parted": "loses variable {variable!r} of the model's state, or fails: it is on {devices}",
@@ -61,7 +61,7 @@ FINDINGS: dict[Severity, dict[str, str]] = {
     },
     Severity.WARNING: {
         "late": "{doing} was not finished in the {limit_s:.0f} s that were left; compiling may take longer: raise "
-        "--budget",
+        "{budget}",
         "turns": "side by side these do {gains} the work of one after the other: they hardly overlap",
         "unsupported": "does not run {count} of the model's ops: {types}",
         "far off": "outputs of the model differ from the CPU's in f32 by {gap} of the largest{low}",
@@ -77,7 +77,8 @@ FINDINGS: dict[Severity, dict[str, str]] = {
 
 
 def finding(kind: str, about: str, **values: Any) -> Finding:
-    """Return the finding named ``kind``; ``values`` fill in its sentence."""
+    """Return the finding named ``kind``; ``values`` and options that it may name fill in its sentence."""
+    values |= {name: option(name) for name in ("shape", "budget")}
     severity = next(severity for severity, texts in FINDINGS.items() if kind in texts)
     return Finding(severity=severity, about=about, text=FINDINGS[severity][kind].format(**values))
 
@@ -103,7 +104,7 @@ def of_outputs(name: str, gap: float | None, precision: str | None = None) -> Fi
 
     ``gap`` is their largest relative difference, None if they are not finite.
     """
-    low = f": it computes in {precision}, unless --infer-precision is f32" if precision in HALF else ""
+    low = f": it computes in {precision}, unless {option('infer_precision')} is f32" if precision in HALF else ""
     kind = "not finite" if gap is None else "far off" if gap > WRONG else "off"
     return finding(kind, name, gap=share(gap), low=low)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import openvino as ov
 
-from hsdag.base.errors import ExecutionError
+from hsdag.base.errors import ExecutionError, option
 from hsdag.exports.language import CONFIGURATION, LLM, NO_EXTENSIONS, VLM, WHISPER, pipeline_of
 from hsdag.exports.library import toolchain
 from hsdag.ir.graph.reader import network_in
@@ -65,7 +65,7 @@ def genai_features(source: Path, model: ov.Model, num_devices: int) -> dict[str,
 def _obstacle(folder: Path, num_devices: int) -> str | None:
     """Return what prevents any placed model of a folder from running in GenAI here."""
     if num_devices < 2:
-        return "a placement needs two devices: --partition-cpu 2 makes two of the CPU"
+        return f"a placement needs two devices: {option('partition_cpu')} 2 makes two of the CPU"
     try:
         toolchain()
     except ExecutionError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.base.errors import OptionError, SearchError, checked
+from hsdag.base.errors import OptionError, SearchError, checked, option
 from hsdag.commands.explain.attribution import Attribution, bound_of, last_of_units, pieces, simulated_gains
 from hsdag.commands.explain.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.commands.place.load_placement import load_placement
@@ -33,8 +33,6 @@ from hsdag.runtime.problem.schedule_problem import CostSource
 
 LIMIT_S = 20.0
 """Seconds after which no further moves are simulated."""
-
-NO_COSTS = "Nothing was profiled, so gains and limits are not known; --model MODEL has the model profiled."
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +60,7 @@ class Case:
             searched = " and ".join(problem.devices)
             notes.append(f"The search placed ops on {searched}, not on {used}: what each op gains there is not known.")
         elif self.costs is None:
-            notes.append(NO_COSTS)
+            notes.append(_no_costs())
         if problem.objective.unit != "s":
             notes.append(f"Costs are in seconds: what they say is of latency, not of {problem.objective.name}.")
         attribution = None if device is None or self.costs is None else self._attribution(device, self.costs)
@@ -122,7 +120,7 @@ class Case:
             regions=tuple(regions),
             copies={" and ".join(copy.devices): copy.requests for copy in placement.copies or ()},
             **self._answer(),
-            notes=() if self.costs is not None else (NO_COSTS,),
+            notes=() if self.costs is not None else (_no_costs(),),
         )
 
     def _answer(self) -> dict[str, Any]:
@@ -196,6 +194,11 @@ class Case:
         return {n: plan for n, plan in plans.items() if n in beside and problem.supported[labels, plan].all()}
 
 
+def _no_costs() -> str:
+    """Return the note on a placement whose costs are not known."""
+    return f"Nothing was profiled, so gains and limits are not known; {option('model')} MODEL has the model profiled."
+
+
 def differences(
     problem: Problem, placement: IntArray | None, other: IntArray, attribution: Attribution | None
 ) -> tuple[tuple[Difference, ...], int]:
@@ -224,7 +227,9 @@ def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanat
     """
     chosen = placement or kept.placement
     if chosen is None:
-        raise SearchError(f"the search in {kept.path} has not ended: finish it with --resume, or name a placement")
+        raise SearchError(
+            f"the search in {kept.path} has not ended: finish it with {option('resume')}, or name a placement"
+        )
     return Case(kept.problem, kept.costs, chosen, kept.executor, kept.result).explained()
 
 
@@ -267,9 +272,12 @@ def explain(
         {'CPU': 3}
     """
     if run is not None and model is not None:
-        raise OptionError("costs come from --run or from --model, not from both; leave one out")
+        raise OptionError(f"costs come from {option('run')} or from {option('model')}, not from both; leave one out")
     if shape and model is None:
-        raise OptionError("--shape is for the model that is profiled: name it with --model, or leave --shape out")
+        raise OptionError(
+            f"{option('shape')} is for the model that is profiled: name it with {option('model')}, or leave "
+            f"{option('shape')} out"
+        )
     chosen = load_placement(placement)
     if run is not None:
         return explain_run(RunFolder.load(run), chosen)

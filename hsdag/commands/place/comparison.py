@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hsdag.base.errors import SearchError
+from hsdag.base.errors import SearchError, option
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.result import Verdict
 from hsdag.ir.placement.placement import ReferenceName
@@ -284,7 +284,8 @@ class Verifier:
             reasons = [
                 f"in {self.check.reduced}, which devices take by default, this model's outputs change by "
                 f"{_in_words(self._own_difference)} against f32 on these inputs, whatever the placement, so that they "
-                "cannot be judged: add --infer-precision f32 to the command, or --input FILE.npz with data of yours"
+                f"cannot be judged: add {option('infer_precision')} f32 to the command, or {option('inputs')} FILE.npz "
+                "with data of yours"
             ]
         return replace(first, reason="; ".join(dict.fromkeys(reasons)))
 
@@ -557,11 +558,11 @@ def _why_none(
     others = {**disallowed, **rejected}
     reasons = "; ".join(f"{name}: {reason}" for name, reason in [*comparison.failures.items(), *others.items()])
     if check.is_limit:
-        return f"no candidate keeps --max-difference {check.max_difference:g}; {reasons}"
+        return f"no candidate keeps {option('max_difference')} {check.max_difference:g}; {reasons}"
     if not reasons:
-        return "no single device ran the whole model, and no placement was found in time; raise --budget"
+        return f"no single device ran the whole model, and no placement was found in time; raise {option('budget')}"
     if others and len(others) == len(disallowed):
-        return f"no placement that keeps the limits was found in time, raise --budget; {reasons}"
+        return f"no placement that keeps the limits was found in time, raise {option('budget')}; {reasons}"
     return f"no candidate {'computed what the reference computes' if others else 'ran'}; {reasons}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.commands.place.run_folder import read_record
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import Placement
@@ -23,9 +23,14 @@ def devices_of(options: PlaceOptions) -> DeviceSet:
             make_core(found.all)  # raises for properties that a device does not have
         return found
     if options.precision:
-        raise OptionError("--infer-precision is OpenVINO's; with --executor cuda name A=cuda:0[precision=f16]")
+        raise OptionError(
+            f"{option('infer_precision')} is OpenVINO's; with {option('executor')} cuda name A=cuda:0[precision=f16]"
+        )
     if options.partition_cpu is not None:
-        raise OptionError("--partition-cpu makes devices of OpenVINO's; with --executor cuda name A=cpu[threads=1],...")
+        raise OptionError(
+            f"{option('partition_cpu')} makes devices of OpenVINO's; with {option('executor')} cuda name "
+            "A=cpu[threads=1],..."
+        )
     from hsdag.runtime.torch.devices import resolve_torch_devices  # only here: it loads torch
 
     return resolve_torch_devices(options.devices)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.commands.place.session import Session
 from hsdag.drawing import in_bytes
 from hsdag.ir.graph.colocation import resident_weight_bytes
@@ -46,7 +46,7 @@ def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelPr
             and spec.plugin in limited
             and own.get(spec.name, spec.name) not in options.memory_bytes
         ):
-            found[spec.name] = "--memory is about its parts"
+            found[spec.name] = f"{option('memory')} is about its parts"
     for spec in session.devices.all:
         broken = next((pin for pin in options.pins if pin.device != own.get(spec.name, spec.name)), None)
         if broken is not None:
@@ -101,8 +101,8 @@ def check_start(session: Session, start: Placement) -> None:
     for v in np.flatnonzero(pinned != NOT_PINNED).tolist():
         if placed[v] != names[pinned[v]]:
             raise OptionError(
-                f"the placement to start with has op {session.graph.op_names[v]!r} on {placed[v]}, and --pin puts it "
-                f"on {names[pinned[v]]}; leave one of them out"
+                f"the placement to start with has op {session.graph.op_names[v]!r} on {placed[v]}, and "
+                f"{option('pins')} puts it on {names[pinned[v]]}; leave one of them out"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hsdag.base.errors import SearchError
+from hsdag.base.errors import SearchError, option
 from hsdag.base.files import MODEL_SUFFIXES
 from hsdag.base.host import command_line
 from hsdag.ir.placement.placement import Placement
@@ -40,5 +40,7 @@ def load_placement(source: str | Path | Placement | PlaceResult) -> Placement:
 
     found = RunFolder.load(source).placement
     if found is None:
-        raise SearchError(f"the search in {source} has not ended: finish it with --resume, or name a placement file")
+        raise SearchError(
+            f"the search in {source} has not ended: finish it with {option('resume')}, or name a placement file"
+        )
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.base.errors import DeviceError, ModelError, OptionError
+from hsdag.base.errors import DeviceError, ModelError, OptionError, option
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
@@ -107,7 +107,9 @@ def read_for_torch(
     Raises OptionError for scenarios, ModelError as ``read_model`` and ``read_workload`` do.
     """
     if scenarios:
-        raise OptionError("the CUDA engine runs models of fixed shapes: fix them with --shape, without data shapes")
+        raise OptionError(
+            f"the CUDA engine runs models of fixed shapes: fix them with {option('shape')}, without data shapes"
+        )
     is_text = isinstance(source, str | Path)
     if isinstance(source, Workload) or (is_text and (names_workload(str(source)) or str(source).endswith(".json"))):
         return read_workload(source, devices, folder)

@@ -17,7 +17,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag import __version__
-from hsdag.base.errors import HsdagError, OptionError, SearchError
+from hsdag.base.errors import HsdagError, OptionError, SearchError, option
 from hsdag.base.files import check_writable, write_atomically
 from hsdag.base.host import command_line
 from hsdag.base.kernels import compiling_at_most
@@ -72,7 +72,7 @@ from hsdag.runtime.measuring.messages import Candidate, ask, automatic_targets, 
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, shortage
-from hsdag.search.options import LIMITS, PlaceOptions, flag
+from hsdag.search.options import PlaceOptions
 from hsdag.workers.pool import pool_of
 
 UNDER_HETERO = "HETERO:"
@@ -125,7 +125,7 @@ def run_place(
     if run_folder is not None:  # missing parent folders are made as well
         check_writable(next(each for each in (run_folder, *run_folder.parents) if each.parent.exists()), is_folder=True)
         if resume and not (run_folder / RUN).is_file():
-            raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without --resume")
+            raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without {option('resume')}")
     watcher.on_phase("loading devices")
     devices, fixed = settled(devices_of(options), options.start, run_folder if resume else None)
     watcher.on_phase("reading the model")
@@ -161,7 +161,7 @@ def run_place(
         search.tuned, search.kinds, search.wanted = tuned, kinds, wanted
         if len(devices.placed) == 1:
             if resume:
-                raise SearchError("on one device there is no search to resume; leave out --resume")
+                raise SearchError(f"on one device there is no search to resume; leave out {option('resume')}")
             search.profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
             return _conclude(search, start, output)
         tried_s = time.monotonic() - begin_s - read_s
@@ -190,7 +190,7 @@ def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
         if device.name in options.start.used_devices and searched.get(device.name) != device:
             raise OptionError(
                 f"the placement to start with uses device {device.name!r} as its file describes it, "
-                "which is not searched over; name the same devices with --devices"
+                f"which is not searched over; name the same devices with {option('devices')}"
             )
     check_start(session, options.start)
     return {START: placed_candidate(session, START, options.start, options.start.executor)}
@@ -272,7 +272,7 @@ def keep_better(output: Path, found: Placement) -> str | None:
     output.rename(kept)
     return (
         f"{output} held a placement that took {1e3 * before.latency.median_s:.4g} ms in its search, and this one takes "
-        f"{1e3 * found.latency.median_s:.4g} ms: it is kept as {kept}; --start {kept} compares the two"
+        f"{1e3 * found.latency.median_s:.4g} ms: it is kept as {kept}; {option('start')} {kept} compares the two"
     )
 
 
@@ -528,7 +528,8 @@ def warnings_of(search: Search, final: FinalComparison) -> tuple[str, ...]:
     objection = final.verdicts[final.answer].reason
     objected = None if objection is None else f"{final.answer}: {objection}"
     failed = Tally.of(search.events).num_failed if search.session.scenarios else 0
-    sizes = f"{failed} placements failed with inputs that stay dynamic; where all data have one size, --shape fixes it"
+    fixes = f"where all data have one size, {option('shape')} fixes it"
+    sizes = f"{failed} placements failed with inputs that stay dynamic; {fixes}"
     busy = f"other programs took {final.others:.0%} of the processors during the comparison: repeat it without them"
     less = final.comparison.disturbed
     gave_less = f"for {less:.0%} of the comparison the machine gave much less than otherwise; such rounds were repeated"
@@ -675,7 +676,8 @@ def _versions() -> dict[str, str]:
 
 def ignored(options: PlaceOptions) -> str | None:
     """Return words for the limits that OpenVINO's own choices do not keep; None if there are none."""
-    given = [flag(name) for name in LIMITS if getattr(options, name) not in ((), {}, None)]
+    limits = {"pins": options.pins, "memory": options.memory_bytes, "max_difference": options.max_difference}
+    given = [option(name) for name, limit in limits.items() if limit not in ((), {}, None)]
     return f"without {' and '.join(given)}" if given else None
 
 

@@ -18,7 +18,7 @@ from hsdag.base.host import command_line
 from hsdag.drawing import Displayable, html_summary, in_bytes, shortened, text_table
 from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
 from hsdag.ir.graph.scenario import Scenario, context_of, token_words
-from hsdag.ir.placement.placement import Placement, Record, ReferenceName, Words
+from hsdag.ir.placement.placement import Placement, Record, ReferenceName
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import DEFAULT
@@ -176,7 +176,7 @@ class Tally(Record):
     """Number of placements that a search tried to run and that it simulated, and of failures by reason."""
 
     tried: int = 0
-    failures: dict[Words, int] = Field(default_factory=dict)
+    failures: dict[str, int] = Field(default_factory=dict)
     simulated: int = 0
 
     @staticmethod
@@ -312,16 +312,16 @@ class PlaceResult(Displayable, Record):
 
     format: Literal["hsdag-result"] = "hsdag-result"
     version: Literal[2] = 2
-    sentence: Words
+    sentence: str
     objective: str
     unit: str
     value: float
     placement: Placement
     placement_file: str | None = None
     rows: tuple[Row, ...]
-    failures: dict[str, Words] = Field(default_factory=dict)
-    no_single: Words = ""
-    turned_down: dict[str, Words] = Field(default_factory=dict)
+    failures: dict[str, str] = Field(default_factory=dict)
+    no_single: str = ""
+    turned_down: dict[str, str] = Field(default_factory=dict)
     verdict: Verdict
     finalists: dict[str, PlanRecord] = Field(default_factory=dict)
     tally: Tally = Tally()
@@ -330,9 +330,9 @@ class PlaceResult(Displayable, Record):
     search_s: float = 0.0
     budget_s: float
     interrupted: bool = False
-    warnings: tuple[Words, ...] = ()
+    warnings: tuple[str, ...] = ()
     bound: str = ""
-    wanted: Words = ""
+    wanted: str = ""
     wanted_budget_s: float | None = None
     others: float = 0.0
     kinds: dict[str, float] = Field(default_factory=dict)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from hsdag.base.errors import FileFormatError, OutputError, SearchError
+from hsdag.base.errors import FileFormatError, OutputError, SearchError, option
 from hsdag.base.files import FileLock, first_problem, read_text, write_atomically
 from hsdag.commands.place.load_placement import refuse_model
 from hsdag.commands.place.loaded_model import PlacedModel
@@ -50,18 +50,6 @@ OPTIONS = "options"
 
 RUN, GRAPH, PROFILE, RESULT, EVENTS = "run.json", "graph.json", "profile.json", "result.json", "events.jsonl"
 """Files of a run folder: the record of the search, its model, the profile, the result, and the events."""
-
-_NAMES = {
-    "devices": "other --devices, or other properties of these",
-    "placed": "other --devices",
-    "defaults": "other settings of devices",
-    "changes": "other hyper-parameters",
-    "data_shapes": "another --data-shape or --tokens",
-    "memory_bytes": "another --memory",
-    "pins": "other pins (--pin)",
-    "num_units": "other placement units",
-}
-"""Words for a differing field of the record in messages; other fields are named after their option."""
 
 _OF_THE_COMMAND = ("model_path", "arguments")
 """Fields that may differ in the command that resumes a search."""
@@ -105,6 +93,21 @@ if TYPE_CHECKING:
 else:
     RunRecord = create_model("RunRecord", __base__=_RunRecord, **_OPTIONS)
     """Record of a search, with the options that ``PlaceOptions`` records."""
+
+
+def _other(name: str) -> str:
+    """Return words for a field of the record that differs."""
+    words = {
+        "devices": f"other {option('devices')}, or other properties of these",
+        "placed": f"other {option('devices')}",
+        "defaults": "other settings of devices",
+        "changes": "other hyper-parameters",
+        "data_shapes": f"another {option('data_shape')} or {option('tokens')}",
+        "memory_bytes": f"another {option('memory')}",
+        "pins": f"other pins ({option('pins')})",
+        "num_units": "other placement units",
+    }
+    return words.get(name) or f"another {option(name)}"
 
 
 class EventRecord(PlanRecord):
@@ -155,7 +158,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         try:
             if path.exists():
                 if not (path / RUN).is_file():
-                    raise OutputError(f"{path} exists and is not a run folder; name another one with --run")
+                    raise OutputError(
+                        f"{path} exists and is not a run folder; name another one with {option('run_folder')}"
+                    )
                 _lock(path).release()
                 names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
                 path.rename(next(name for name in names if not name.exists()))
@@ -176,10 +181,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # depends on the others
         for name in names:
             if name not in _OF_THE_COMMAND and getattr(found, name) != getattr(record, name):
-                what = _NAMES.get(name) or f"another --{name.replace('_', '-')}"
+                what = _other(name)
                 raise SearchError(
                     f"{path} is a search with {what}; resume it with the settings it was "
-                    "started with, or start again without --resume"
+                    f"started with, or start again without {option('resume')}"
                 )
         folder = RunFolder(path, record, _lock(path))
         (path / RESULT).unlink(missing_ok=True)  # the search is no longer finished
@@ -366,4 +371,5 @@ def _append(path: Path, records: Sequence[Record]) -> None:
 
 def _lock(path: Path) -> FileLock:
     """Lock a run folder. Raises SearchError if another search holds the lock, OutputError if it cannot be written."""
-    return FileLock(path / "lock", f"another search is running in {path}; wait for it, or name another with --run")
+    running = f"another search is running in {path}; wait for it, or name another with {option('run_folder')}"
+    return FileLock(path / "lock", running)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.base.errors import DeviceError, SearchError
+from hsdag.base.errors import DeviceError, SearchError, option
 from hsdag.base.kernels import compiling_at_most
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import RUNS_EACH_ROUND, Pace, Verifier, check_of
@@ -191,8 +191,8 @@ class Search:
         self.events = driver.recorder.events
         if self.events and driver.recorder.elapsed_s >= self.left_s:
             watcher.note(
-                f"the search has already taken the time that --budget {options.budget_s:.0f}s leaves for it; "
-                "raise --budget to go on"
+                f"the search has already taken the time that {option('budget')} {options.budget_s:.0f}s leaves for it; "
+                f"raise {option('budget')} to go on"
             )
         self._search(driver, placer, is_short=is_short)
         session.client.should_abandon = lambda: False

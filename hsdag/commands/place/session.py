@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.base.errors import OptionError, PlacementError, SearchError, check_seed
+from hsdag.base.errors import OptionError, PlacementError, SearchError, check_seed, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
 from hsdag.commands.place.loaded_model import PlacedModel, read_for_torch, read_model
 from hsdag.drawing import in_bytes
@@ -94,13 +94,13 @@ class Session(AbstractContextManager["Session"]):
     ) -> None:
         check_seed(seed)
         if inputs is not None and not inputs.is_file():
-            raise OptionError(f"no such file: {inputs}; --input takes an .npz file with one array per input")
+            raise OptionError(f"no such file: {inputs}; {option('inputs')} takes an .npz file with one array per input")
         self.is_on_torch = executor == "cuda"
         self._limits = dict(memory_bytes or {})
         known = [spec.name for spec in devices.all]
         for limited in self._limits:
             if limited not in known:
-                raise OptionError(f"--memory names device {limited!r}; the devices are {', '.join(known)}")
+                raise OptionError(f"{option('memory')} names device {limited!r}; the devices are {', '.join(known)}")
         self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
         with self.until_end:
@@ -116,7 +116,7 @@ class Session(AbstractContextManager["Session"]):
             held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
             if names and room < held:
                 raise OptionError(
-                    f"--memory allows {' and '.join(names)} {in_bytes(room)} together; they need at least "
+                    f"{option('memory')} allows {' and '.join(names)} {in_bytes(room)} together; they need at least "
                     f"{in_bytes(held)}"
                 )
             pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
@@ -322,7 +322,8 @@ def normalize_objective(session: Session, problem: Problem, costs: PlacementCost
     session.runner.objective = found.objective
     if objective.counts_memory:
         if problem.costs is None:
-            raise OptionError(f"--objective {objective.name} needs a profile of the model, which there is none of")
+            needs = f"{option('objective')} {objective.name} needs a profile of the model"
+            raise OptionError(f"{needs}, which there is none of")
         session.runner.peak_of = lambda candidate: peak_of(session, problem, candidate)
         found = replace(found, ops=None)
     return found

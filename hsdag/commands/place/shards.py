@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import openvino as ov
 
-from hsdag.base.errors import PlacementError
+from hsdag.base.errors import PlacementError, option
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.colocation import resident_weight_bytes
@@ -249,7 +249,7 @@ def told_under_hetero(proposals: ShardProposals) -> str | None:
     share = found[0].predicted_s / proposals.whole_s
     return (
         f"hsdag's own executor can divide this model: simulated, it takes {share:.2f} of the time on one device; "
-        f"measure it with --executor work-conserving"
+        f"measure it with {option('executor')} work-conserving"
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from hsdag.base.errors import option
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import FinalComparison, Verifier, check_of
 from hsdag.commands.place.result import DeviceSettings, TriedSetting, is_disturbed
@@ -399,7 +400,7 @@ def _said(words: str, settings: Sequence[DeviceSettings]) -> str:
 
 def one_device_sentence(settings: DeviceSettings | None, device: str, more: str) -> str:
     """Return what settings gain on the only device; ``more`` says how to name further devices."""
-    hint = f"to gain more, name a second device with --devices{more}"
+    hint = f"to gain more, name a second device with {option('devices')}{more}"
     if settings is not None and settings.setting:
         return f"{settings_sentence([settings], [device])} It is the only device to place on; {hint}."
     num = 0 if settings is None else len(settings.tried)

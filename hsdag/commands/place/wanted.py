@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from hsdag.base.errors import option
+
 STEP_S = 10.0
 """Multiple in seconds to which an advised budget is rounded up."""
 
@@ -38,4 +40,4 @@ class Wanted:
             return ""
         *others, last = self._enough_s
         what = f"{', to '.join(others)} and to {last}" if others else last
-        return f"With --budget {self.seconds:.0f}s there is time to {what}."
+        return f"With {option('budget')} {self.seconds:.0f}s there is time to {what}."

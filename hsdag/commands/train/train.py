@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from hsdag import __version__
-from hsdag.base.errors import OptionError, SearchError, check_seed
+from hsdag.base.errors import OptionError, SearchError, check_seed, option
 from hsdag.base.files import FileLock
 from hsdag.commands.sources import find_family
 from hsdag.commands.train.problems import TrainingProblem, training_problems
@@ -62,11 +62,11 @@ class TrainOptions:
             check_workers(self.workers)
         for name in ("problems", "updates", "unseen", "expert_evaluations"):
             if getattr(self, name) < 1:
-                raise OptionError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+                raise OptionError(f"{option(name)} must be at least 1, not {getattr(self, name)}")
         if (self.seed + 1) * self.problems > UNSEEN:
             raise OptionError(
-                f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
-                f"are tried on, not {(self.seed + 1) * self.problems}"
+                f"{option('problems')} times {option('seed')} + 1 must be at most {UNSEEN}, the number of the first "
+                f"problem that policies are tried on, not {(self.seed + 1) * self.problems}"
             )
         _ = self.learning  # raises an error for wrong hyper-parameters
 
@@ -126,21 +126,23 @@ def run_train(
     family = find_family(options.family)
     file = StateFile(path.with_suffix(".state"))
     if not resume and file.path.exists():
-        raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
+        raise SearchError(
+            f"{file.path} holds an interrupted training; {option('resume')} goes on with it, or delete the file"
+        )
     if (stored := file.load()) is not None:
         check_same(options.identity, stored[1])
         if stored[1]["done"] > options.updates:
             done = f"the stored training has made {stored[1]['done']} updates"
-            raise SearchError(f"{done}; --updates has to be at least as many, not {options.updates}")
+            raise SearchError(f"{done}; {option('updates')} has to be at least as many, not {options.updates}")
     elif resume:
-        raise SearchError(f"nothing to resume: there is no {file.path}; start the training without --resume")
+        raise SearchError(f"nothing to resume: there is no {file.path}; start the training without {option('resume')}")
 
     def check() -> None:
         if watcher.should_stop():
             raise SearchStopped
 
     numbers = range(options.seed * options.problems, (options.seed + 1) * options.problems)
-    taken = f"another training is writing to {path}; wait for it, or name another file with --output"
+    taken = f"another training is writing to {path}; wait for it, or name another file with {option('output')}"
     with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, watcher.note) as pool, one_thread():
         watcher.on_phase(f"{options.problems} problems of {family.name}")
         problems = training_problems(family, numbers, None, check, pool)

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from hsdag.base.errors import option
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.alpha_expansion import best_cut, cheapest, expanded, simple
@@ -66,7 +67,7 @@ class MincutPlacer(Placer[NoOptions]):
             make_placer("ea").prepare(problem, takes_order=False)
 
     def _search(self, incumbent: Incumbent) -> Status:
-        nothing = "method mincut found no placement that fits into memory; try --method cpsat"
+        nothing = f"method mincut found no placement that fits into memory; try {option('method')} cpsat"
         tried = evaluate_each(self._candidates(incumbent), incumbent, MAX_CANDIDATES, nothing)
         problem = incumbent.problem
         if _is_improved(problem):  # by single changes of these placements and of single devices

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.base.errors import option
 from hsdag.base.kernels import bare, inlined, run
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.base import NoOptions, Placer
@@ -69,7 +70,7 @@ class PipelinePlacer(Placer[NoOptions]):
     num_tried = float(MAX_CANDIDATES)
 
     def _search(self, incumbent: Incumbent) -> Status:
-        nothing = "method pipeline found no stages that fit into memory; try --method mincut"
+        nothing = f"method pipeline found no stages that fit into memory; try {option('method')} mincut"
         evaluate_each(stages(incumbent.problem), incumbent, MAX_CANDIDATES, nothing)
         return Status.FEASIBLE
 

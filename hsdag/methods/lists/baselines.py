@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.base import NoOptions, Placer, Preset
 from hsdag.methods.incumbent import Incumbent, Status
@@ -39,14 +39,14 @@ class BestDevicePlacer(Placer[NoOptions]):
         """Raise OptionError, also if no device supports all units."""
         super().check(problem)
         if not problem.supported.all(axis=0).any():
-            raise OptionError(f"{NONE_ALONE}: none supports all its ops; use --method hsdag")
+            raise OptionError(f"{NONE_ALONE}: none supports all its ops; use {option('method')} hsdag")
 
     def _search(self, incumbent: Incumbent) -> Status:
         able = np.flatnonzero(incumbent.problem.supported.all(axis=0)).tolist()
         scores = incumbent.evaluate([Plan(np.full(incumbent.problem.num_units, d)) for d in able])
         if incumbent.best is None:
             reasons = "; ".join((score.failure or "").strip().partition("\n")[0] for score in scores)
-            raise OptionError(f"{NONE_ALONE}: {reasons}; use --method hsdag")
+            raise OptionError(f"{NONE_ALONE}: {reasons}; use {option('method')} hsdag")
         return Status.FEASIBLE
 
 

@@ -46,7 +46,7 @@ def test_what_cannot_be_written_is_said_and_nothing_is_left(
         with pytest.raises(OutputError, match=r"^\. is a folder; name the file to write"):
             export_placement(placement, name, path, model)
     if name == "dot":
-        with pytest.raises(OptionError, match=f"--format {name} needs the model .*--model"):
+        with pytest.raises(OptionError, match=f"format {name} needs the model .*model"):
             export_placement(placement, name, tmp_path / file)
     assert list(tmp_path.iterdir()) == []
 

@@ -103,7 +103,7 @@ def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
 def test_unknown_costs_are_answered_with_what_to_do(method: str) -> None:
     problem = random_problem(1, 3, 2)
     units = replace(problem_of(problem, FOR.get(method, LATENCY)), costs=None)
-    with pytest.raises(OptionError, match=f"^method '{method}' needs the costs .* use --reward hybrid or a problem"):
+    with pytest.raises(OptionError, match=f"^method '{method}' needs the costs .* use reward hybrid or a problem"):
         make_placer(method).search(units, ScheduleEvaluator(problem, Semantics()))
 
 

@@ -37,9 +37,9 @@ def test_unknown_names_are_answered_with_the_choices() -> None:
         make_placer("ea", changes={"heat": "1"})
     with pytest.raises(OptionError, match="method 'heft' has no hyper-parameter 'x'; it has none"):
         make_placer("heft", changes={"x": "1"})
-    with pytest.raises(OptionError, match="method 'heft' uses no policy: leave out --init, or choose 'auto' or"):
+    with pytest.raises(OptionError, match="method 'heft' uses no policy: leave out init, or choose 'auto' or"):
         begun_with("heft", "p.safetensors", {})
-    with pytest.raises(OptionError, match="--init and --set initial both give a policy; leave one out"):
+    with pytest.raises(OptionError, match="init and settings initial both give a policy; leave one out"):
         begun_with("auto", "p.safetensors", {"initial": "other.safetensors"})
     assert begun_with("auto", "p.safetensors", {"without": "sa"}) == {"without": "sa", "initial": "p.safetensors"}
 
@@ -90,11 +90,11 @@ def test_values_are_read_by_the_type_of_their_field() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hidden=wide", "--set hidden=wide: .*integer"),
-        ("reward=praise", "--set reward=praise: .*'inverse', 'negative', 'square-root' or 'log-ratio'"),
+        ("hidden=wide", "settings hidden=wide: .*integer"),
+        ("reward=praise", "settings reward=praise: .*'inverse', 'negative', 'square-root' or 'log-ratio'"),
         ("dropout=2", "option dropout must be in"),
         ("hidden", "'hidden' is not of the form NAME=VALUE"),
-        ("hidden=1 hidden=2", "--set gives hidden twice"),
+        ("hidden=1 hidden=2", "settings gives hidden twice"),
     ],
 )
 def test_a_value_that_does_not_suit_is_named(text: str, message: str) -> None:
@@ -112,5 +112,5 @@ def test_no_method_takes_a_number_that_is_not_finite(method: str) -> None:
 
 
 def test_what_a_method_cannot_do_is_refused_before_any_work() -> None:
-    with pytest.raises(OptionError, match="'rules' is for --objective latency, not throughput"):
+    with pytest.raises(OptionError, match="'rules' is for objective latency, not throughput"):
         PlaceOptions(method="rules", objective=THROUGHPUT).check()

@@ -43,11 +43,11 @@ def test_durations_are_read_in_their_unit(text: str, seconds: float) -> None:
         (SearchOptions, {"max_evaluations": 0}, "at least 1"),
         (SearchOptions, {"seed": 2**63}, "between 0 and"),
         (PlaceOptions, {"candidate_limit_s": 0.0}, "the time limit per candidate must be more than zero"),
-        (PlaceOptions, {"max_difference": float("inf")}, "--max-difference must be a number"),
+        (PlaceOptions, {"max_difference": float("inf")}, "max_difference must be a number"),
         (PlaceOptions, {"reward": "luck"}, "choose one of"),
-        (PlaceOptions, {"memory_bytes": {"A": 1.0}, "reward": "measured"}, "--memory needs a search that simulates"),
+        (PlaceOptions, {"memory_bytes": {"A": 1.0}, "reward": "measured"}, "memory needs a search that simulates"),
         (PlaceOptions, {"executor": "magic"}, "choose one of auto, hetero"),
-        (PlaceOptions, {"max_difference": -0.1}, "--max-difference must be a number and not negative"),
+        (PlaceOptions, {"max_difference": -0.1}, "max_difference must be a number and not negative"),
     ],
 )
 def test_values_outside_their_range_are_refused(kind: type, change: dict[str, object], message: str) -> None:
@@ -69,8 +69,8 @@ def test_sizes_of_memory_are_read_in_their_units() -> None:
 
 
 WRONG: dict[str, tuple[Callable[[str], Any], list[str]]] = {
-    "--budget": (parse_duration, ["0", "0s", "-5s", "soon", "", "nan", "inf", "10 days"]),
-    "--memory": (parse_memory, ["", "A", "A=", "A=0", "A=-1GB", "A=1XB", "=1GB", "A=1GB,A=2GB", "A=1GB,"]),
+    "budget": (parse_duration, ["0", "0s", "-5s", "soon", "", "nan", "inf", "10 days"]),
+    "memory": (parse_memory, ["", "A", "A=", "A=0", "A=-1GB", "A=1XB", "=1GB", "A=1GB,A=2GB", "A=1GB,"]),
 }
 
 
@@ -108,7 +108,7 @@ def test_a_run_records_its_options_in_plain_values(given: dict[str, Any], change
 @pytest.mark.parametrize(
     ("objective", "given", "message"),
     [
-        ("memory", {"reward": "measured"}, "--objective memory needs a search that simulates"),
+        ("memory", {"reward": "measured"}, "objective memory needs a search that simulates"),
         ("energy", {}, "counters"),
         ("latency", {"method": "heft", "reward": "measured"}, "heft. needs the costs"),
     ],

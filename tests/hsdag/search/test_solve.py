@@ -191,7 +191,7 @@ def test_ranks_that_harm_are_left_out() -> None:
     [
         (EVERYTHING, LATENCY, Semantics(order=Order.PRIORITY), "method 'test' gives none"),
         (PipelinePlacer(), LATENCY, Semantics(order=Order.PRIORITY), "method 'pipeline' gives none"),
-        (EVERYTHING, LATENCY, Semantics(links=Links.BLOCKING), "--links blocking is for --objective throughput"),
+        (EVERYTHING, LATENCY, Semantics(links=Links.BLOCKING), "links blocking is for objective throughput"),
         (EnumerativePlacer(), LATENCY, Semantics(), "'enumerative' needs the meta-op of each op"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.workers.pool import Exchange, Findings, Job
@@ -57,7 +57,7 @@ class Raises(Job[int]):
     error: type[Exception]
 
     def run(self, exchange: Exchange) -> int:  # noqa: ARG002
-        raise OptionError("--budget must be more") if self.error is OptionError else self.error("a test")
+        raise OptionError(f"{option('budget')} must be more") if self.error is OptionError else self.error("a test")
 
 
 @dataclass(frozen=True)

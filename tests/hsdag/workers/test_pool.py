@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from hsdag.base.errors import ExecutionError, HsdagError, OptionError
+from hsdag.base.errors import FLAGS_VARIABLE, ExecutionError, HsdagError, OptionError
 from hsdag.base.processes import WorkerDefect
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.problem.bounds.simple import Bound
@@ -54,7 +54,7 @@ def test_a_worker_that_is_killed_as_it_starts_is_started_again(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("raised", "expected", "text"),
     [
-        (OptionError, HsdagError, "--budget must be more"),
+        (OptionError, HsdagError, "^budget must be more"),
         (ZeroDivisionError, WorkerDefect, "ZeroDivisionError"),
         (MemoryError, ExecutionError, "a test"),
     ],
@@ -64,6 +64,12 @@ def test_what_a_job_raises_is_raised_where_its_answer_is_waited_for(
 ) -> None:
     with pytest.raises(expected, match=text):
         two.answers([Raises(raised)])
+
+
+def test_errors_of_jobs_name_flags_where_a_command_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FLAGS_VARIABLE, "1")
+    with Pool([LocalHost()]) as pool, pytest.raises(HsdagError, match=r"^--budget must be more"):
+        pool.answers([Raises(OptionError)])
 
 
 def test_jobs_see_what_others_have_found_while_they_run_and_the_next_search_begins_anew(two: Pool) -> None:
@@ -155,7 +161,7 @@ LONG = "ray://local:" + "1" * 5000
 
 @pytest.mark.parametrize("words", ["", "2", "local:", "local:0", "local:1000", "local:two", "ray:", "ray://host", LONG])
 def test_what_names_no_workers_is_refused(words: str) -> None:
-    with pytest.raises(OptionError, match=r"--workers"):
+    with pytest.raises(OptionError, match=r"workers"):
         check_workers(words)
 
 

@@ -85,5 +85,5 @@ def test_outputs_that_are_wrong_once_inputs_shrink_are_a_danger(is_faulty: bool)
 def test_of_a_folder_whose_network_generates_it_is_said_what_genai_can_do(tmp_path: Path) -> None:
     save_model_files("tiny_stateful_llama_fp16", tmp_path / "openvino_model.xml")
     found = examine(tmp_path, "CPU", budget=1e-3)
-    assert found.genai["chat"] == "a placement needs two devices: --partition-cpu 2 makes two of the CPU"
+    assert found.genai["chat"] == "a placement needs two devices: partition_cpu 2 makes two of the CPU"
     assert examine(tmp_path / "openvino_model.xml", "CPU", budget=1e-3).genai == {}

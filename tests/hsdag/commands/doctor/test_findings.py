@@ -192,8 +192,8 @@ def test_shapes_are_given_again_and_asked_for_where_they_are_open() -> None:
     options = shape_options(parse_shapes("x[1,3]"), parse_scenarios(["y[2],z[3,4]@0.5"], None))
     assert options == ["--shape", "x[1,3]", "--data-shape", "y[2],z[3,4]@0.5"]
     assert shape_options({}, parse_scenarios((), "16,1+16@3")) == ["--tokens", "16,1+16@3"]
-    (command,) = next_commands(FILE, report(), GPUS, None, 4, options[:2], ("--shape", "y[1,2048],z[1,64]"))
+    (command,) = next_commands(FILE, report(), GPUS, None, 4, options[:2], ("shape", "y[1,2048],z[1,64]"))
     assert command.endswith(" --shape 'x[1,3],y[1,2048],z[1,64]'")
-    (command,) = next_commands(FILE, report(), GPUS, None, 4, options[:2], ("--tokens", "16"))
+    (command,) = next_commands(FILE, report(), GPUS, None, 4, options[:2], ("tokens", "16"))
     assert command.endswith(" --shape 'x[1,3]' --tokens 16")
     assert next_commands(FILE, report(), (), None, 4, []) == ()

@@ -121,7 +121,7 @@ def start_on(devices: Sequence[str]) -> Placement:
 
 def test_a_start_that_breaks_a_pin_is_refused() -> None:
     check_start(session_of({}), start_on("ABA"))
-    with pytest.raises(OptionError, match="has op 'op1' on A, and --pin puts it on B; leave one of them out"):
+    with pytest.raises(OptionError, match="has op 'op1' on A, and pins puts it on B; leave one of them out"):
         check_start(session_of({}), start_on("AAA"))
 
 

@@ -156,13 +156,13 @@ def test_a_resumed_run_has_no_result_until_it_ends_again(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"seed": 1}, "another --seed"),
-        ({"method": "best-device"}, "another --method"),
+        ({"seed": 1}, "another seed"),
+        ({"method": "best-device"}, "another method"),
         ({"num_units": 4}, "other placement units"),
-        ({"objective": "throughput"}, "another --objective"),
+        ({"objective": "throughput"}, "another objective"),
         ({"num_units": 4, "pins": ("a=B",)}, "other pins"),
-        ({"max_difference": 1e-3}, "another --max-difference"),
-        ({"executor": "work-conserving"}, "another --executor"),
+        ({"max_difference": 1e-3}, "another max_difference"),
+        ({"executor": "work-conserving"}, "another executor"),
     ],
 )
 def test_a_run_about_something_else_is_not_resumed(tmp_path: Path, change: dict[str, object], said: str) -> None:

@@ -90,7 +90,7 @@ def test_a_training_that_was_interrupted_is_not_lost_by_a_command_without_resume
     kept = state.read_bytes()
     with pytest.raises(OptionError, match="no hyper-parameter 'ruless'"):
         run_train(replace(SMALL, changes={"ruless": "4"}), path)
-    with pytest.raises(SearchError, match=r"policy.state holds an interrupted training.*--resume"):
+    with pytest.raises(SearchError, match=r"policy.state holds an interrupted training.*resume"):
         run_train(SMALL, path)
     assert state.read_bytes() == kept
     with pytest.raises(SearchError, match=r"nothing to resume: there is no .*other.state"):

@@ -107,7 +107,7 @@ def test_an_unknown_operation_is_named_with_the_option_for_its_library_and_so_is
         ({"": (2, 3)}, r"the model has 2 inputs \(x, y\): name them"),
         ({"x": (2, 3), "y": (4, 3)}, "does not take the given shapes of its inputs"),
         ({"x": (2, 3)}, r"dynamic shapes \(y "),
-        ({}, r"dynamic shapes \(x \[\?,3\], y \[\?,3\]\): fix .* --shape 'x\[...\],y\[...\]'"),
+        ({}, r"dynamic shapes \(x \[\?,3\], y \[\?,3\]\): fix .* shape 'x\[...\],y\[...\]'"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], complaint: str) -> None:
@@ -148,7 +148,7 @@ def test_shapes_are_parsed(text: str, shapes: dict[str, tuple[int, ...]]) -> Non
 
 @pytest.mark.parametrize("text", ["", "x", "x[1", "x[a]", "x[-1]", "x[1] y[2]", "x[0]", "0,3", "x[1,]", "x[1],x[2]"])
 def test_other_texts_are_no_shapes(text: str) -> None:
-    with pytest.raises(OptionError, match="--shape"):
+    with pytest.raises(OptionError, match="shape"):
         parse_shapes(text)
 
 

@@ -64,5 +64,5 @@ def test_sizes_leave_the_fingerprint_and_the_model_as_they_are() -> None:
 def test_shapes_that_the_model_does_not_take_are_told_with_the_scenario() -> None:
     model = growing_model()
     (scenario,) = parse_scenarios(["2,4>3,1"], None)
-    with pytest.raises(ModelError, match=r"does not take --data-shape input_ids\[2,4\]>input_ids\[3,1\]"):
+    with pytest.raises(ModelError, match=r"does not take data_shape input_ids\[2,4\]>input_ids\[3,1\]"):
         sized(graph_of(model), model, [scenario.of(model)])

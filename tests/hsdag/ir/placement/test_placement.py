@@ -67,7 +67,7 @@ SPREAD = "'shards' and 'copies' need version 3, and an executor that runs device
         ({"executor": "magic"}, "executor: "),
         ({"latency.median_s": 0}, "latency.median_s: .*greater than 0$"),
         ({"latency.p95_s": float("nan"), "surprise": 1}, r"latency.p95_s: .* \(and 1 more\)"),
-        ({"data_shapes": ["x"]}, "data_shapes: --data-shape 'x' is not of the form"),
+        ({"data_shapes": ["x"]}, "data_shapes: data_shape 'x' is not of the form"),
         ({"shards": [{**REGION, "shares": {"GPU": [0, 1]}}]}, "a share of 'c' is for device 'GPU', not in 'devices'"),
         ({"shards": [REGION], "version": 3}, SPREAD),
         ({"shards": [REGION], "executor": "cuda"}, SPREAD),

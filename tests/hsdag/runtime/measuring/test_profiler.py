@@ -115,7 +115,7 @@ def test_what_a_primitive_takes_stands_at_one_of_its_ops(
 
 def test_what_was_profiled_in_this_run_is_not_said_to_be_of_an_earlier_one(tmp_path: Path) -> None:
     alike = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(2))
-    for first in ("profiling P0", "P0 was profiled in an earlier run; --fresh measures it again"):
+    for first in ("profiling P0", "P0 was profiled in an earlier run; fresh measures it again"):
         said = list[str]()
         profiler = profiler_of(lambda _: times_of(([0], 1.0)), "Sin", cache=ProfileCache(tmp_path), on_step=said.append)
         for d in range(2):

@@ -85,7 +85,7 @@ def test_objectives_ask_for_power_and_for_links_that_they_are_defined_under() ->
             problem.check(ENERGY)
     Semantics(links=Links.BLOCKING).check(THROUGHPUT)
     Semantics(links=Links.CHANNEL).check(LATENCY)
-    with pytest.raises(OptionError, match="--links blocking is for --objective throughput only"):
+    with pytest.raises(OptionError, match="links blocking is for objective throughput only"):
         Semantics(links=Links.BLOCKING).check(LATENCY)
     assert [Semantics(order=order).named()["order"] for order in (None, Order.RANDOM)] == ["fifo", "random"]
 
