@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from pydantic import computed_field
 
-from hsdag import __version__
+from hsdag.base.version import __version__
 from hsdag.base.errors import ExecutionError, HsdagError
 from hsdag.base.processes import CandidateFailed, WorkerDefect
 from hsdag.commands.place.session import TORCH_WORKER_COMMAND

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag import __version__
+from hsdag.base.version import __version__
 from hsdag.base.errors import HsdagError, OptionError, SearchError
 from hsdag.base.files import check_writable, write_atomically
 from hsdag.base.host import command_line

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hsdag import __version__
+from hsdag.base.version import __version__
 from hsdag.base.errors import HsdagError, OptionError, install_extra
 from hsdag.commands.explain.explain import explain_run
 from hsdag.commands.place.result import PlaceResult, Tally

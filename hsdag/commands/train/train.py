@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from hsdag import __version__
+from hsdag.base.version import __version__
 from hsdag.base.errors import OptionError, SearchError, check_seed
 from hsdag.base.files import FileLock
 from hsdag.commands.sources import find_family
