@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import openvino as ov
     from torch import nn
 
+
 @dataclass(frozen=True)
 class ModelSpec:
     """Specification of one model of the zoo.

@@ -35,7 +35,8 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import relative_gap
 from hsdag.search.solve import solve
-from hsdag.workers.pool import Exchange, Findings, Job, Pool, pool_of
+from hsdag.workers.option import pool_of
+from hsdag.workers.pool import Exchange, Findings, Job, Pool
 
 LEAST_FOR_INTERVAL = 3
 """Give a mean or a ratio an interval if it is of at least this many runs."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from hsdag.base.version import __version__
 from hsdag.base.errors import OptionError, SearchError, check_seed
 from hsdag.base.files import FileLock
+from hsdag.base.version import __version__
 from hsdag.commands.sources import find_family
 from hsdag.commands.train.problems import TrainingProblem, training_problems
 from hsdag.commands.train.rules import RuleTraining, RuleTrainingOptions
@@ -26,7 +26,7 @@ from hsdag.methods.registry import changed_options
 from hsdag.search.driver import Watcher
 from hsdag.search.evaluators.base import SearchStopped
 from hsdag.search.options import SolveOptions
-from hsdag.workers.pool import check_workers, pool_of
+from hsdag.workers.option import check_workers, pool_of
 
 UNSEEN = 1_000_000
 """Number of the first problem of each family that is used for tests and never for training."""
