@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+import openvino as ov
+
 from hsdag.models.sizes import BertSizes, DecoderSizes, InceptionSizes, ModelInput, ResNetSizes, WeightPrecision
 
 if TYPE_CHECKING:
-    import openvino as ov
     from torch import nn
 
 

@@ -6,7 +6,7 @@ import ast
 import pydoc
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -185,16 +185,93 @@ def test_imports_inside_runtime_point_one_way() -> None:
             assert other in RUNTIME.get(own, ()), path
 
 
-def test_modules_import_each_other_in_no_circle() -> None:
-    edges = [
-        (module, name if name in MODULES else node.module)
-        for module, path in MODULES.items()
-        for node in tree_of(path).body  # what is imported on loading, not for types alone
-        if isinstance(node, ast.ImportFrom) and node.module in MODULES
-        for name in [f"{node.module}.{alias.name}" for alias in node.names]
-    ]
-    graph = nx.DiGraph(pair for pair in edges if pair[0] != pair[1])
-    assert nx.is_directed_acyclic_graph(graph), nx.find_cycle(graph)
+ON_LOADING, LATE, FOR_TYPES = "on loading", "inside a function", "for types"
+"""When an import is done."""
+
+Functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def imports_below(node: ast.AST, when: str = ON_LOADING) -> Iterator[tuple[str, str]]:
+    """Each module that is imported below a node, or that has what is imported, and when."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, when) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            names = (f"{child.module}.{alias.name}" for alias in child.names)
+            yield from ((name if name in MODULES else child.module, when) for name in names)
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            yield from imports_below(ast.Module(child.body, []), FOR_TYPES)
+            yield from imports_below(ast.Module(child.orelse, []), when)
+        else:
+            yield from imports_below(child, LATE if isinstance(child, Functions) else when)
+
+
+@cache
+def imports_of(module: str) -> frozenset[tuple[str, str]]:
+    """Each module that a module imports, or that has what it imports, and when."""
+    return frozenset(imports_below(tree_of(MODULES[module])))
+
+
+def module_imports(*kinds: str) -> dict[tuple[str, str], str]:
+    """Each pair of modules of which the first imports the second at these times, with one of them."""
+    imports = ((module, *each) for module in MODULES for each in imports_of(module))
+    return {
+        (module, name): when for module, name, when in imports if when in kinds and name in MODULES and name != module
+    }
+
+
+def circle(edges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The edges of a circle, if there is one."""
+    graph = nx.DiGraph(list(edges))
+    return [] if nx.is_directed_acyclic_graph(graph) else list(nx.find_cycle(graph))
+
+
+def test_modules_import_each_other_in_no_circle_on_loading() -> None:
+    edges = module_imports(ON_LOADING)
+    assert len(edges) > 1000
+    assert circle(edges) == []
+
+
+CIRCLES = dict[tuple[str, str], str]()
+"""Pairs of modules of which the first imports the second late or for types though that leads back to it, and why."""
+
+
+def test_modules_import_each_other_in_no_circle_inside_functions_or_for_types() -> None:
+    edges = module_imports(ON_LOADING, LATE, FOR_TYPES)
+    assert {LATE, FOR_TYPES} <= set(edges.values())
+    found = circle(edges.keys() - CIRCLES.keys())
+    assert found == [], [(pair, edges[pair]) for pair in found]
+    for pair in CIRCLES:
+        assert circle((edges.keys() - CIRCLES.keys()) | {pair}), f"{pair} is in no circle any more: remove its entry"
+
+
+@cache
+def packages_of(module: str) -> set[str]:
+    """All top-level packages, but for the standard library's, that are loaded with a module."""
+    seen, todo, found = {module}, [module], set[str]()
+    while todo:
+        each = todo.pop()
+        names = {name for name, when in imports_of(each) if when == ON_LOADING}
+        parts = each.split(".")
+        names |= {".".join(parts[:i]) for i in range(1, len(parts))}
+        found |= LOADED_BY_NAME.get(each, set()) | {name.split(".")[0] for name in names - MODULES.keys()}
+        todo += (names & MODULES.keys()) - seen
+        seen |= names & MODULES.keys()
+    return found - sys.stdlib_module_names
+
+
+LOADED_BY_NAME = {"hsdag.base.kernels": {"numba"}}
+"""What modules load without an import statement."""
+
+
+def test_only_what_loads_another_library_or_is_private_is_imported_for_types_alone() -> None:
+    for module in MODULES:
+        for name, when in imports_of(module):
+            if when != FOR_TYPES or module == "hsdag":  # which imports public names on their first use
+                continue
+            loaded = packages_of(name) if name in MODULES else {name.split(".")[0]}
+            is_private = any(part.startswith("_") for part in name.split("."))
+            assert is_private or loaded - packages_of(module), f"{module} can import {name} on loading"
 
 
 LOADS = {

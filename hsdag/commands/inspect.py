@@ -21,11 +21,11 @@ from hsdag.ir.shards.rules import RULES
 from hsdag.models import LANGUAGE_MODELS, MODELS, WORKLOADS
 from hsdag.runtime.machine.devices import CudaInfo, DeviceInfo, cpu_topology, list_cuda, list_devices, resolve_devices
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.runner import unsupported_ops
 
 if TYPE_CHECKING:
     from hsdag.commands.place.session import Session
-    from hsdag.runtime.measuring.profile import ModelProfile
 
 ASK_DEVICES_UP_TO = 20_000
 """Without ``devices``, query devices only about models of up to this many ops; OpenVINO takes a minute for 100,000."""
