@@ -125,15 +125,7 @@ def run_train(
     watcher = watcher or Watcher()
     family = find_family(options.family)
     file = StateFile(path.with_suffix(".state"))
-    if not resume and file.path.exists():
-        raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
-    if (stored := file.load()) is not None:
-        check_same(options.identity, stored[1])
-        if stored[1]["done"] > options.updates:
-            done = f"the stored training has made {stored[1]['done']} updates"
-            raise SearchError(f"{done}; --updates has to be at least as many, not {options.updates}")
-    elif resume:
-        raise SearchError(f"nothing to resume: there is no {file.path}; start the training without --resume")
+    stored = _stored(file, options, resume=resume)
 
     def check() -> None:
         if watcher.should_stop():
@@ -163,6 +155,21 @@ def run_train(
     write_policy(path, weights, card)
     file.path.unlink(missing_ok=True)
     return TrainResult(policy=path, card=card)
+
+
+def _stored(file: StateFile, options: TrainOptions, *, resume: bool) -> State | None:
+    """Return the state to resume, None for a new training. Raises SearchError where it does not fit the options."""
+    if not resume and file.path.exists():
+        raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
+    stored = file.load()
+    if stored is not None:
+        check_same(options.identity, stored[1])
+        if stored[1]["done"] > options.updates:
+            done = f"the stored training has made {stored[1]['done']} updates"
+            raise SearchError(f"{done}; --updates has to be at least as many, not {options.updates}")
+    elif resume:
+        raise SearchError(f"nothing to resume: there is no {file.path}; start the training without --resume")
+    return stored
 
 
 def _improve(
