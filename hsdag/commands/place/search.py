@@ -271,7 +271,10 @@ class Search:
         return found
 
     def _measure_shardings(self) -> None:
-        """Keep the shardings that are as fast as predicted; if there is no time, the comparison measures them all."""
+        """Keep the shardings that win when measured or, if none does, the one that did well before the search.
+
+        If there is no time, all are left to the comparison.
+        """
         watcher = self.watcher
         limit_s = min(MEASURED_SHARE * self.options.budget_s, self._most_s - (time.monotonic() - self.begin_s))
         if not self.shardings or self.proposals is None or limit_s <= 0:
@@ -279,17 +282,9 @@ class Search:
         watcher.on_phase("measuring shards")
         found = list(self.shardings.values())
         measured = self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s)
-        self.shardings = named(self._believed(measured))
+        self.shardings = named(self.kinds.believed(measured))
         if not self.shardings and (times := self.proposals.best_times) is not None:
             watcher.note(f"{LOST} {times:.2f} {TIMED}")
-
-    def _believed(self, measured: list[Sharding]) -> list[Sharding]:
-        """Return the measured shardings or, if all have lost, the one that did well when timed before the search.
-
-        The machine may have been slower while they were measured, so the comparison has to decide.
-        """
-        early = self.kinds.sharding
-        return [early] if early is not None and not measured and self.kinds.is_near(SHARDS) else measured
 
     def _profiled(self) -> ModelProfile | None:
         """Profile the model; None, with a note, if that fails and the options do not need a profile."""
