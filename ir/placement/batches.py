@@ -47,7 +47,7 @@ def rows_of(ports: Sequence[Any]) -> int:
 def is_by_rows(model: ov.Model) -> bool:
     """Return whether a model takes any number of rows, and computes each from the same row of its inputs alone.
 
-    The rules for dividing ops decide that, for two rows (SHARDING, ``rows``).
+    The rules for dividing ops decide that, for two rows (docs/shards.md, ``rows``).
     """
     if rows_of([*model.inputs, *model.outputs]) != OPEN:
         return False

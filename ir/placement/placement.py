@@ -106,7 +106,7 @@ class SpeedupRecord(Record):
 
 
 class ShardRecord(Record):
-    """A region that devices compute together (SHARDING section 3): ops in topological order, by canonical names.
+    """A region that devices compute together (docs/shards.md): ops in topological order, by canonical names.
 
     ``axis`` has the axis of each op along which its result is divided. The last op of ``hidden`` and ``heads``, and of
     ``channels`` where it has none, sums over its share; ``replicated`` ops have none at all. ``shares`` are the ranges,
