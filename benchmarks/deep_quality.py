@@ -39,8 +39,9 @@ from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import part_of
 from hsdag.models.diviml import RandomWiring, random_wired
-from hsdag.models.networks import BertSizes, DecoderSizes, ModelInput, ModelSpec, ResNetSizes, llama_decoder, seeded
+from hsdag.models.networks import ModelSpec, llama_decoder, seeded
 from hsdag.models.sharded_workloads import LlamaSizes, TransformerSizes, llama_block, transformer
+from hsdag.models.sizes import BertSizes, DecoderSizes, ModelInput, ResNetSizes
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import Platform, load_platform
 from hsdag.runtime.problem.bounds import makespan

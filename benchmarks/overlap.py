@@ -32,8 +32,9 @@ import hsdag
 from hsdag.ir.device import parse_devices
 from hsdag.ir.placement.copies import compile_copies
 from hsdag.models import save_model_files
-from hsdag.models.networks import BertSizes, DecoderSizes, ModelInput, ModelSpec, llama_decoder
+from hsdag.models.networks import ModelSpec, llama_decoder
 from hsdag.models.networks import _bert as bert
+from hsdag.models.sizes import BertSizes, DecoderSizes, ModelInput
 from hsdag.models.torch_networks import BertLayer, random_network, to_openvino
 from hsdag.runtime.measuring.inferences import steady_period_s
 
@@ -132,7 +133,10 @@ def network(name: str, layers: int, path: Path) -> Path:
         spec = llama_decoder(name, DecoderSizes(layers, 768, 12, 4, 2048, vocabulary=4096, tokens=128))
     else:
         return save_model_files(name, path)
-    made = to_openvino(spec, spec.network(0)) if callable(spec.network) else spec.build(0)
+    if callable(spec.network):
+        made = to_openvino(spec.network(0), spec.name, spec.inputs, spec.outputs)
+    else:
+        made = spec.build(0)
     ov.save_model(made, path, compress_to_fp16=False)
     return path
 

@@ -40,7 +40,7 @@ from torch import nn
 import hsdag
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.scenario import parse_scenarios
-from hsdag.models.networks import ModelInput, ModelSpec
+from hsdag.models.sizes import ModelInput
 from hsdag.models.torch_networks import random_network, to_openvino
 from hsdag.runtime.machine.devices import PRECISION, DeviceSet, resolve_devices
 from hsdag.runtime.machine.settings import CACHE, GROUP, HINT, PINNING, STREAMS, THREADS, Setting, raises
@@ -96,9 +96,7 @@ def saved(name: str, folder: Path) -> Path:
     if name != "mobile":
         return network(name, 12, path)
     given = (ModelInput("images", (1, 3, 224, 224), "f32"),)
-    spec = ModelSpec(name, "", given, ("logits",), 0, lambda seed: random_network(Mobile, seed))
-    assert callable(spec.network)
-    ov.save_model(to_openvino(spec, spec.network(0)), path, compress_to_fp16=False)
+    ov.save_model(to_openvino(random_network(Mobile, 0), name, given, ("logits",)), path, compress_to_fp16=False)
     return path
 
 

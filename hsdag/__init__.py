@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from hsdag.base.version import __version__
 
 _LINKS = (Path(__file__).with_name(name) for name in ("ir", "features", "runtime", "models"))
 if not all((link / "__init__.py").exists() for link in _LINKS):  # a checkout that was never installed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hsdag.base.errors import checked, option
-from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.objectives import Objective, find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
     from openvino import Core
@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.exports.base import ExportResult
     from hsdag.ir.placement.placement import Placement
     from hsdag.runtime.executor.requests import WorkConservingModel
-    from hsdag.runtime.objectives import Objective
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
     from hsdag.search.driver import Watcher
     from hsdag.search.simulate import SimulateResult

@@ -1,7 +1,7 @@
 """Models to be placed: an offline zoo of networks with seeded random weights, and workloads that need no model file."""
 
 from hsdag.models.expression import Expression, parse_expression
-from hsdag.models.networks import LANGUAGE_MODELS, MODELS, DecoderSizes, ModelSpec
+from hsdag.models.networks import LANGUAGE_MODELS, MODELS, ModelSpec
 from hsdag.models.registry import (
     WORKLOADS,
     build_model,
@@ -9,6 +9,7 @@ from hsdag.models.registry import (
     find_workload,
     save_model_files,
 )
+from hsdag.models.sizes import DecoderSizes
 from hsdag.models.workload import Workload
 
 __all__ = [

@@ -22,7 +22,7 @@ from openvino.op.util import Variable, VariableInfo
 from openvino.utils.node_factory import NodeFactory
 
 from hsdag.ir.graph.build import name_by_consumer
-from hsdag.models.networks import NORM_EPS, ROTARY_BASE, DecoderSizes, WeightPrecision
+from hsdag.models.sizes import NORM_EPS, ROTARY_BASE, DecoderSizes, WeightPrecision
 
 HIDDEN_TOKEN = float(np.finfo(np.float16).min)
 """Value that the attention mask adds to the scores of tokens that must not be seen: the lowest finite fp16 number."""

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import openvino as ov
 
 from hsdag.base.errors import ModelError, OptionError, check_seed
 from hsdag.base.files import check_writable
@@ -26,9 +27,6 @@ from hsdag.models.sharded_workloads import (
     transformer,
 )
 from hsdag.models.workload import Workload
-
-if TYPE_CHECKING:
-    import openvino as ov
 
 WIRING_OPTIONS = ("family", "nodes", "modules", "channels", "dependence", "batch", "seed")
 MAX_DEVICES = 64

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from hsdag.ir.graph.build import name_by_consumer
 from hsdag.ir.graph.reader import quiet_conversion
-from hsdag.models.networks import BertSizes, InceptionSizes, ModelSpec, ResNetSizes
+from hsdag.models.sizes import BertSizes, InceptionSizes, ModelInput, ResNetSizes
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -69,21 +69,21 @@ def _fill(part: nn.Module, name: str, tensor: torch.Tensor, generator: torch.Gen
 TORCH_TYPES = {"f32": torch.float32, "i64": torch.int64}
 
 
-def to_openvino(spec: ModelSpec, network: nn.Module) -> ov.Model:
-    """Convert the network to an OpenVINO model named after its spec, with weights still in f32.
+def to_openvino(network: nn.Module, name: str, inputs: Sequence[ModelInput], outputs: Sequence[str]) -> ov.Model:
+    """Convert the network to an OpenVINO model with this name, these inputs and outputs, and weights still in f32.
 
     Op names are unique and the same in every process, so that a placement fits a model that is built again.
     """
-    example = tuple(torch.ones(x.shape, dtype=TORCH_TYPES[x.element_type]) for x in spec.inputs)
+    example = tuple(torch.ones(x.shape, dtype=TORCH_TYPES[x.element_type]) for x in inputs)
     with quiet_conversion(), torch.no_grad():
         # traced here, because convert_model would trace the network twice to check the result
         traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
-        model = ov.convert_model(traced, input=[list(model_input.shape) for model_input in spec.inputs])
-    model.set_friendly_name(spec.name)
-    for parameter, model_input in zip(model.get_parameters(), spec.inputs, strict=True):
+        model = ov.convert_model(traced, input=[list(model_input.shape) for model_input in inputs])
+    model.set_friendly_name(name)
+    for parameter, model_input in zip(model.get_parameters(), inputs, strict=True):
         parameter.set_friendly_name(model_input.name)
         parameter.output(0).get_tensor().set_names({model_input.name})
-    for result, output_name in zip(model.get_results(), spec.outputs, strict=True):
+    for result, output_name in zip(model.get_results(), outputs, strict=True):
         result.set_friendly_name(f"{output_name}/result")
         result.input_value(0).get_tensor().set_names({output_name})
     name_by_consumer(model)

@@ -6,7 +6,7 @@ import ast
 import pydoc
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -67,6 +67,83 @@ def test_imports_point_one_way() -> None:
 def test_files_stay_short() -> None:
     for path in (*SOURCES, *OWN):
         assert len(path.read_text().splitlines()) <= 700, path
+
+
+FUNCTION_LINES, DOCUMENTATION_LINES = 60, 10
+"""Most lines of a function, of which its signature and docstring count as this many at most."""
+
+LONG = {"final_comparison": 103, "run_place": 69}
+"""Functions that are longer, and by the same count how long they may be."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def lines_of(function: Function) -> int:
+    """The lines of a function from its name to its end, signature and docstring as at most DOCUMENTATION_LINES."""
+    first, *others = function.body
+    is_documented = ast.get_docstring(function, clean=False) is not None
+    begin = first if not is_documented else others[0] if others else None
+    end = function.end_lineno or 0
+    statements = 0 if begin is None else end + 1 - begin.lineno
+    return statements + min(end + 1 - function.lineno - statements, DOCUMENTATION_LINES)
+
+
+def test_functions_stay_short() -> None:
+    nodes = (node for path in (*SOURCES, *OWN) for node in ast.walk(tree_of(path)))
+    lines = [(node.name, lines_of(node)) for node in nodes if isinstance(node, Function)]
+    assert len(lines) > 2000
+    check_limit(lines, FUNCTION_LINES, LONG)
+
+
+def check_limit(sizes: Iterable[tuple[str, int]], limit: int, larger: Mapping[str, int]) -> None:
+    """Assert that sizes keep to the limit, those of names in ``larger`` to their number; and that these need it."""
+    largest: dict[str, int] = {}
+    for name, size in sizes:
+        largest[name] = max(size, largest.get(name, 0))
+    over = {name: size for name, size in largest.items() if size > larger.get(name, limit)}
+    assert not over, f"more than {limit}, or than before: {over}"
+    kept = [name for name in larger if largest.get(name, 0) <= limit]
+    assert not kept, f"within the limit of {limit} by now, so remove the entry: {kept}"
+
+
+MEMBERS = 25
+"""Most members of a class: its own fields, methods and attributes of ``self``.
+
+Members of enums do not count, nor do fields of records (pydantic), which mirror a file or an answer, and of options,
+each of which has its documentation.
+"""
+
+LARGE = {
+    "CandidateRunner": 26, "ComputationGraph": 28, "CopiedModel": 27, "HybridEvaluator": 40, "Incumbent": 26,
+    "Loop": 47, "Profiler": 39, "RecordingEvaluator": 27, "RunFolder": 26, "ScheduleProblem": 38, "Search": 47,
+    "Session": 27, "ShardChooser": 39, "Trainer": 36, "Worker": 45, "_Decoder": 27, "_Search": 26, "_Writer": 32,
+}  # fmt: skip
+"""Classes that have more, and how many they may have."""
+
+
+def members_of(node: ast.ClassDef, *, with_fields: bool) -> set[str]:
+    """The names of a class's own members, with or without what its body assigns or declares."""
+    found = {each.name for each in node.body if isinstance(each, Function)}
+    if with_fields:
+        fields = (each for each in node.body if isinstance(each, ast.Assign | ast.AnnAssign))
+        names = (each for field in fields for each in ast.walk(field) if isinstance(each, ast.Name))
+        found |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    own = (each for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store))
+    return found | {each.attr for each in own if ast.unparse(each.value) == "self"}
+
+
+def test_classes_stay_small() -> None:
+    nodes = [node for path in (*SOURCES, *OWN) for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
+    assert len(nodes) > 500
+    bases = nx.DiGraph(
+        (node.name, ast.unparse(base).partition("[")[0].rpartition(".")[2]) for node in nodes for base in node.bases
+    )
+    records = {name for kind in ("Enum", "BaseModel") for name in nx.ancestors(bases, kind)}
+    sizes = []
+    for node in nodes:
+        is_listed = node.name in records or node.name.endswith(("Options", "Config"))
+        sizes.append((node.name, len(members_of(node, with_fields=not is_listed))))
+    check_limit(sizes, MEMBERS, LARGE)
 
 
 _METHODS = {"base", "evaluators", "workers", "methods"}
@@ -185,16 +262,91 @@ def test_imports_inside_runtime_point_one_way() -> None:
             assert other in RUNTIME.get(own, ()), path
 
 
-def test_modules_import_each_other_in_no_circle() -> None:
-    edges = [
-        (module, name if name in MODULES else node.module)
-        for module, path in MODULES.items()
-        for node in tree_of(path).body  # what is imported on loading, not for types alone
-        if isinstance(node, ast.ImportFrom) and node.module in MODULES
-        for name in [f"{node.module}.{alias.name}" for alias in node.names]
-    ]
-    graph = nx.DiGraph(pair for pair in edges if pair[0] != pair[1])
-    assert nx.is_directed_acyclic_graph(graph), nx.find_cycle(graph)
+ON_LOADING, LATE, FOR_TYPES = "on loading", "inside a function", "for types"
+"""When an import is done."""
+
+
+def imports_below(node: ast.AST, when: str = ON_LOADING) -> Iterator[tuple[str, str]]:
+    """Each module that is imported below a node, or that has what is imported, and when."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, when) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            names = (f"{child.module}.{alias.name}" for alias in child.names)
+            yield from ((name if name in MODULES else child.module, when) for name in names)
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            yield from imports_below(ast.Module(child.body, []), FOR_TYPES)
+            yield from imports_below(ast.Module(child.orelse, []), when)
+        else:
+            yield from imports_below(child, LATE if isinstance(child, Function | ast.Lambda) else when)
+
+
+@cache
+def imports_of(module: str) -> frozenset[tuple[str, str]]:
+    """Each module that a module imports, or that has what it imports, and when."""
+    return frozenset(imports_below(tree_of(MODULES[module])))
+
+
+def module_imports(*kinds: str) -> dict[tuple[str, str], str]:
+    """Each pair of modules of which the first imports the second at these times, with one of them."""
+    imports = ((module, *each) for module in MODULES for each in imports_of(module))
+    return {
+        (module, name): when for module, name, when in imports if when in kinds and name in MODULES and name != module
+    }
+
+
+def circle(edges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The edges of a circle, if there is one."""
+    graph = nx.DiGraph(list(edges))
+    return [] if nx.is_directed_acyclic_graph(graph) else list(nx.find_cycle(graph))
+
+
+def test_modules_import_each_other_in_no_circle_on_loading() -> None:
+    edges = module_imports(ON_LOADING)
+    assert len(edges) > 1000
+    assert circle(edges) == []
+
+
+CIRCLES = dict[tuple[str, str], str]()
+"""Pairs of modules of which the first imports the second late or for types though that leads back to it, and why."""
+
+
+def test_modules_import_each_other_in_no_circle_inside_functions_or_for_types() -> None:
+    edges = module_imports(ON_LOADING, LATE, FOR_TYPES)
+    assert {LATE, FOR_TYPES} <= set(edges.values())
+    found = circle(edges.keys() - CIRCLES.keys())
+    assert found == [], [(pair, edges[pair]) for pair in found]
+    for pair in CIRCLES:
+        assert circle((edges.keys() - CIRCLES.keys()) | {pair}), f"{pair} is in no circle any more: remove its entry"
+
+
+@cache
+def packages_of(module: str) -> set[str]:
+    """All top-level packages, but for the standard library's, that are loaded with a module."""
+    seen, todo, found = {module}, [module], set[str]()
+    while todo:
+        each = todo.pop()
+        names = {name for name, when in imports_of(each) if when == ON_LOADING}
+        parts = each.split(".")
+        names |= {".".join(parts[:i]) for i in range(1, len(parts))}
+        found |= LOADED_BY_NAME.get(each, set()) | {name.split(".")[0] for name in names - MODULES.keys()}
+        todo += (names & MODULES.keys()) - seen
+        seen |= names & MODULES.keys()
+    return found - sys.stdlib_module_names
+
+
+LOADED_BY_NAME = {"hsdag.base.kernels": {"numba"}}
+"""What modules load without an import statement."""
+
+
+def test_only_what_loads_another_library_or_is_private_is_imported_for_types_alone() -> None:
+    for module in MODULES:
+        for name, when in imports_of(module):
+            if when != FOR_TYPES or module == "hsdag":  # which imports public names on their first use
+                continue
+            loaded = packages_of(name) if name in MODULES else {name.split(".")[0]}
+            is_private = any(part.startswith("_") for part in name.split("."))
+            assert is_private or loaded - packages_of(module), f"{module} can import {name} on loading"
 
 
 LOADS = {

@@ -18,7 +18,7 @@ from typing import IO, Any
 from hsdag.base.host import die_with_parent, start_process
 from hsdag.base.processes import process_command
 
-MODULES = ("hsdag.runtime.measuring.worker", "hsdag.ir.graph.model_guard")
+MODULES = ("hsdag.runtime.measuring.worker", "hsdag.ir.graph.reader_process")
 COMMANDS = {process_command(module): module for module in MODULES}
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload([*MODULES])

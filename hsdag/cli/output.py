@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hsdag.base.errors import OutputError
+from hsdag.runtime.problem.semantics import Semantics
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsdag.runtime.problem.semantics import Semantics
     from hsdag.runtime.timeline import Timeline
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import ConfigDict, Field
@@ -231,50 +231,22 @@ def bench(
         >>> [(row.name, row.ratio) for row in result.rows]
         [('CPU', 1.0)]
     """
-    devices = [devices] if isinstance(devices, str) else devices
-    if isinstance(placements, str | Path | Placement | PlaceResult):
-        placements = [placements]
-    placed = placements if isinstance(placements, Mapping) else dict(map(_named, placements, itertools.count(1)))
+    placed = _by_name(placements)
     tuning = tuning or Tuning()
     if time is None and tuning.iterations is None:
         time = DEFAULT_TIME
     half_s = None if time is None else parse_duration(time, "time") / 2
-    ran_by = None if executor is None or executor == "auto" else executor_of(executor)
-    if ran_by not in (None, "cuda") and not placed:
-        raise OptionError(f"{option('executor')} chooses what runs a placement: name one with {option('placements')}")
-    on_torch = runs_on_torch(ran_by, placed)
-    or_cpu = not placed and partition_cpu is None
-    named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=or_cpu)
-    if partition_cpu is not None:
-        named = (*named_devices(None, partition_cpu, ["CPU"]).all, *(spec for spec in named if spec.name != "CPU"))
-    if not (named or targets or with_timeline):
-        named = _beside(placed.values())
-    if with_timeline and len([*named, *targets, *placed]) > 1:
-        one = f"one {option('placement')} or one {option('device')}"
-        raise OptionError(f"{option('with_timeline')} shows one run: name {one}, and no target")
-    alone, specs = _with_placed(named, placed)
-    if not on_torch and not with_timeline:
-        beside = _defaults(placed.values(), [spec.name for spec in alone])
-        alone, specs = (*alone, *beside), (*specs, *beside)
-    if not on_torch:
-        make_core(specs)
-    elif tuning != Tuning(iterations=tuning.iterations):
+    devices = [devices] if isinstance(devices, str) else devices
+    compared = Compared.of(placed, devices, partition_cpu, executor, is_traced=with_timeline)
+    if compared.on_torch and tuning != Tuning(iterations=tuning.iterations):
         raise OptionError(f"OpenVINO's properties are for its devices: leave them out with {option('executor')} cuda")
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)
     given: dict[str, Any] = {"shapes": input_shapes(shape), "spare": spare, "scenarios": scenarios, "seed": seed}
-    given |= {"inputs": None if inputs is None else Path(inputs), "executor": "cuda" if on_torch else "hetero"}
-    if on_torch:  # a workload named without options stands for the one that a placement is for
-        known_as = [each.model.name for each in placed.values() if names_workload(each.model.name)]
-        model = next((name for name in known_as if name.partition("[")[0] == str(model)), model)
-    with Session(model, DeviceSet(specs, ()), **given) as session:
-        candidates = {spec.name: Candidate(spec.openvino_name) for spec in alone}
-        candidates |= {target: Candidate(target) for target in targets}
-        for name, placement in placed.items():
-            candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)
-        properties = tuning.properties()
-        candidates = {n: replace(each, properties={**each.properties, **properties}) for n, each in candidates.items()}
+    given |= {"inputs": None if inputs is None else Path(inputs), "executor": "cuda" if compared.on_torch else "hetero"}
+    with Session(compared.model_meant_by(model), DeviceSet(compared.devices, ()), **given) as session:
+        candidates = compared.candidates(session, tuning.properties())
         on_step("measuring latency")
         latency, opened, scenario_s = _measure(session.runner, candidates, tuning.protocol(half_s), seed)
         on_step("measuring throughput")
@@ -292,7 +264,85 @@ def bench(
         )
 
 
-def _named(given: str | Path | Placement | PlaceResult, number: int) -> tuple[str, Placement]:
+@dataclass(frozen=True)
+class Compared:
+    """The placements, single devices and targets to measure, and all ``devices`` that these need but for targets.
+
+    ``executor`` runs the placements; None for the one that each names.
+    """
+
+    placements: Mapping[str, Placement]
+    alone: tuple[DeviceSpec, ...]
+    targets: tuple[str, ...]
+    devices: tuple[DeviceSpec, ...]
+    executor: ExecutorName | None
+    on_torch: bool
+
+    @staticmethod
+    def of(
+        placed: Mapping[str, Placement],
+        devices: Sequence[str | DeviceSpec],
+        partition_cpu: int | None,
+        executor: str | None,
+        *,
+        is_traced: bool,
+    ) -> Compared:
+        """Return what is named, and what to compare it with unless there ``is_traced`` one candidate alone.
+
+        Raises OptionError for what does not fit together, DeviceError for devices that are malformed or absent, and
+        PlacementError for placements of other devices than the executor's.
+        """
+        ran_by = None if executor is None or executor == "auto" else executor_of(executor)
+        if ran_by not in (None, "cuda") and not placed:
+            raise OptionError(
+                f"{option('executor')} chooses what runs a placement: name one with {option('placements')}"
+            )
+        on_torch = runs_on_torch(ran_by, placed)
+        or_cpu = not placed and partition_cpu is None
+        named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=or_cpu)
+        if partition_cpu is not None:
+            named = (*named_devices(None, partition_cpu, ["CPU"]).all, *(spec for spec in named if spec.name != "CPU"))
+        if not (named or targets or is_traced):
+            named = _beside(placed.values())
+        if is_traced and len([*named, *targets, *placed]) > 1:
+            one = f"one {option('placement')} or one {option('device')}"
+            raise OptionError(f"{option('with_timeline')} shows one run: name {one}, and no target")
+        alone, specs = _with_placed(named, placed)
+        if not on_torch and not is_traced:
+            beside = _defaults(placed.values(), [spec.name for spec in alone])
+            alone, specs = (*alone, *beside), (*specs, *beside)
+        if not on_torch:
+            make_core(specs)
+        return Compared(placed, alone, targets, specs, ran_by, on_torch)
+
+    def model_meant_by(self, model: Any) -> Any:
+        """Return the model; on torch devices a workload named without options is the one that a placement is for."""
+        names = [each.model.name for each in self.placements.values() if names_workload(each.model.name)]
+        known = names if self.on_torch else []
+        return next((name for name in known if name.partition("[")[0] == str(model)), model)
+
+    def candidates(self, session: Session, properties: Mapping[str, Any]) -> dict[str, Candidate]:
+        """Return all candidates by name, each compiled with properties beside its own."""
+        found = {spec.name: Candidate(spec.openvino_name) for spec in self.alone}
+        found |= {target: Candidate(target) for target in self.targets}
+        for name, placement in self.placements.items():
+            found[name] = placed_candidate(session, name, placement, self.executor or placement.executor)
+        return {name: replace(each, properties={**each.properties, **properties}) for name, each in found.items()}
+
+
+_Given: TypeAlias = str | Path | Placement | PlaceResult
+
+
+def _by_name(placements: _Given | Sequence[_Given] | Mapping[str, Placement]) -> Mapping[str, Placement]:
+    """Return placements by their names, their files, or their numbers."""
+    if isinstance(placements, Mapping):
+        return placements
+    if isinstance(placements, str | Path | Placement | PlaceResult):
+        placements = [placements]
+    return dict(map(_named, placements, itertools.count(1)))
+
+
+def _named(given: _Given, number: int) -> tuple[str, Placement]:
     return str(given) if isinstance(given, str | Path) else f"placement {number}", load_placement(given)
 
 

@@ -22,7 +22,7 @@ import openvino as ov
 from pydantic import computed_field
 
 from hsdag.base.errors import OptionError, SearchError, option
-from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed
+from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.commands.place.comparison import Check
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of, name_uniquely
@@ -176,6 +176,29 @@ class Bisector:
         return self.probes[v]
 
 
+@dataclass(frozen=True, eq=False)
+class Looks:
+    """Comparisons of ops on two devices, in the process of ``client``; ``on_step`` is called before each."""
+
+    client: WorkerClient
+    graph: ComputationGraph
+    devices: tuple[DeviceSpec, DeviceSpec]
+    tolerance: float
+    on_step: Callable[[str], None]
+
+    def __call__(self, v: int | None, *, alone: bool = False) -> Probe:
+        """Compare op v in the model cut after it, or ``alone`` on equal inputs; None for the outputs of the model."""
+        name, kind = ("the outputs", "Model") if v is None else (self.graph.op_names[v], self.graph.op_types[v])
+        self.on_step(f"{'alone' if alone else 'up to'} {name}")
+        request = ask(OpenVinoMeasurer.compare_outputs, self.devices, None if v is None else name, alone=alone)
+        try:
+            distances = self.client.call(request, LIMIT_S, COMPILING_LIMIT_S)
+        except CandidateFailed as failure:
+            return Probe(name, kind, None, False, failure.reason)
+        apart = distances["max_relative"]
+        return Probe(name, kind, apart, apart is None or apart > self.tolerance)
+
+
 def bisect(
     source: Any,
     devices: Sequence[DeviceSpec],
@@ -210,17 +233,7 @@ def bisect(
         path = model_file(source, model, stack)
         client = stack.enter_context(worker_client(WorkerSetup(path, (), dict(shapes or {}), seed, inputs), command))
 
-        def look(v: int | None, *, alone: bool = False) -> Probe:
-            name, kind = ("the outputs", "Model") if v is None else (graph.op_names[v], graph.op_types[v])
-            on_step(f"{'alone' if alone else 'up to'} {name}")
-            request = ask(OpenVinoMeasurer.compare_outputs, pair, None if v is None else name, alone=alone)
-            try:
-                distances = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
-            except CandidateFailed as failure:
-                return Probe(name, kind, None, False, failure.reason)
-            apart = distances["max_relative"]
-            return Probe(name, kind, apart, apart is None or apart > tolerance)
-
+        look = Looks(client, graph, pair, tolerance, on_step)
         names = pair[0].name, pair[1].name
         whole = look(None)
         if whole.failure is not None:

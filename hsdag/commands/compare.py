@@ -28,6 +28,7 @@ from hsdag.models import WORKLOADS
 from hsdag.models.registry import names_workload
 from hsdag.runtime.measuring.latency import half_width, paired_ratio
 from hsdag.runtime.platforms.platform import load_platform
+from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import problem_to_json, read_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
@@ -35,7 +36,8 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import relative_gap
 from hsdag.search.solve import solve
-from hsdag.workers.pool import Exchange, Findings, Job, Pool, pool_of
+from hsdag.workers.option import pool_of
+from hsdag.workers.pool import Exchange, Findings, Job, Pool
 
 LEAST_FOR_INTERVAL = 3
 """Give a mean or a ratio an interval if it is of at least this many runs."""
@@ -89,6 +91,36 @@ class Setup(Record):
     max_evaluations: int | None
     methods: list[str]
     seeds: Annotated[int, Field(ge=1)]
+
+    @staticmethod
+    def of(problem: ScheduleProblem, search: SolveOptions, methods: Sequence[str], seeds: int) -> Setup:
+        """Return the setup of searches with methods and seeds, each as ``search`` says."""
+        how = search.semantics
+        return Setup(
+            problem=problem.name,
+            problem_sha256=hashlib.sha256(problem_to_json(problem).encode()).hexdigest(),
+            ops=problem.num_ops,
+            devices=list(problem.device_names),
+            costs=problem.source.value,
+            objective=search.objective.name,
+            execution=how.execution.value,
+            order="priority, else fifo" if how.order is None else how.order.value,
+            links=how.links.value,
+            budget_s=search.budget_s,
+            max_evaluations=search.max_evaluations,
+            methods=list(methods),
+            seeds=seeds,
+        )
+
+    def check_same(self, past: Setup) -> None:
+        """Raise SearchError, which names the first difference, if a past comparison had another setup."""
+        name = next((name for name in Setup.model_fields if getattr(past, name) != getattr(self, name)), None)
+        if name is not None:
+            what = "the problem or its costs" if name == "problem_sha256" else name.replace("_", " ")
+            raise SearchError(
+                f"the comparison to resume has another setup: {what} differs; "
+                f"resume it with the settings it was started with, or start again without {option('resume')}"
+            )
 
 
 class Row(Record):
@@ -311,7 +343,6 @@ def compare(
     semantics, SearchError where ``past`` is a comparison with another setup.
     """
     watcher = watcher or Watcher()
-    how = search.semantics
     methods = tuple(methods) or method_names()
     if seeds < 1:
         raise OptionError(f"{option('seeds')} must be at least 1, not {seeds}")
@@ -319,41 +350,16 @@ def compare(
         raise OptionError(f"{option('methods')} names a method twice")
     for name in methods:
         find_method(name)
-    setup = Setup(
-        problem=problem.name,
-        problem_sha256=hashlib.sha256(problem_to_json(problem).encode()).hexdigest(),
-        ops=problem.num_ops,
-        devices=list(problem.device_names),
-        costs=problem.source.value,
-        objective=search.objective.name,
-        execution=how.execution.value,
-        order="priority, else fifo" if how.order is None else how.order.value,
-        links=how.links.value,
-        budget_s=search.budget_s,
-        max_evaluations=search.max_evaluations,
-        methods=list(methods),
-        seeds=seeds,
-    )
-    how.check(search.objective)
+    setup = Setup.of(problem, search, methods, seeds)
+    search.semantics.check(search.objective)
     if search.objective.unit != "s":
         raise OptionError(
             f"hsdag compare takes {option('objective')} latency or throughput, not {search.objective.name}"
         )
-    if past is not None and past.setup != setup:
-        name = next(name for name in Setup.model_fields if getattr(past.setup, name) != getattr(setup, name))
-        what = "the problem or its costs" if name == "problem_sha256" else name.replace("_", " ")
-        raise SearchError(
-            f"the comparison to resume has another setup: {what} differs; "
-            f"resume it with the settings it was started with, or start again without {option('resume')}"
-        )
-    units = problem_of(problem, search.objective, how)
-    refused = dict[str, str]()
-    for method in setup.methods:
-        try:
-            find_method(method).check(units)
-        except OptionError as error:
-            refused[method] = str(error)
-    able = [method for method in setup.methods if method not in refused]
+    if past is not None:
+        setup.check_same(past.setup)
+    refused = _refusals(methods, problem_of(problem, search.objective, search.semantics))
+    able = [method for method in methods if method not in refused]
     found = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
     done = {(run.method, run.seed) for run in found.runs}
     wanted = [(method, seed) for seed in range(seeds) for method in able if (method, seed) not in done]
@@ -365,6 +371,17 @@ def compare(
                 found.save(output)
     if output is not None:
         found.save(output)
+    return found
+
+
+def _refusals(methods: Sequence[str], problem: Problem) -> dict[str, str]:
+    """Return the reason for each method that cannot search a problem."""
+    found = dict[str, str]()
+    for method in methods:
+        try:
+            find_method(method).check(problem)
+        except OptionError as error:
+            found[method] = str(error)
     return found
 
 

@@ -13,19 +13,28 @@ from hsdag.base.errors import OptionError, checked, option
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.reader import input_name, input_shapes, load_model
-from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.ir.graph.reader import Shapes, input_name, input_shapes, load_model
+from hsdag.ir.graph.scenario import Scenario, parse_scenarios
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import Record
 from hsdag.ir.shards.rules import RULES
 from hsdag.models import LANGUAGE_MODELS, MODELS, WORKLOADS
-from hsdag.runtime.machine.devices import CudaInfo, DeviceInfo, cpu_topology, list_cuda, list_devices, resolve_devices
+from hsdag.runtime.machine.devices import (
+    CudaInfo,
+    DeviceInfo,
+    DeviceSet,
+    cpu_topology,
+    list_cuda,
+    list_devices,
+    resolve_devices,
+)
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.runner import unsupported_ops
 
 if TYPE_CHECKING:
     from hsdag.commands.place.session import Session
-    from hsdag.runtime.measuring.profile import ModelProfile
 
 ASK_DEVICES_UP_TO = 20_000
 """Without ``devices``, query devices only about models of up to this many ops; OpenVINO takes a minute for 100,000."""
@@ -228,19 +237,14 @@ def inspect(
         "colocation_sets_and_chains": placement_units(graph, max_share=1.0),
         "placement_units": placement_units(graph),
     }
-    unsupported = shards = None
+    missing, shards = None, None
     if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
         device_set = resolve_devices(devices, None)
         if devices is not None and len(device_set.placed) > 1:
-            from hsdag.commands.place.session import Session  # imported here because it loads all of a search
-
-            with Session(model, device_set, shapes=shapes, scenarios=scenarios) as session:
-                missing = {spec.name: session.unsupported_ops(spec) for spec in device_set.placed}
-                shards = shard_bound(session, session.profile(side_by_side=True))
+            missing, shards = _of_devices_together(model, device_set, shapes, scenarios)
         else:
             with worker_client(WorkerSetup(Path(model), device_set.all, shapes, scenarios=tuple(of_model))) as client:
                 missing = {spec.name: unsupported_ops(client, spec) for spec in device_set.placed}
-        unsupported = {name: [graph.op_names[v] for v in ops] for name, ops in missing.items()}
     return InspectResult(
         name=graph.name,
         fingerprint=fingerprint(graph),
@@ -255,9 +259,20 @@ def inspect(
         op_histogram=dict(Counter(graph.op_types).most_common()),
         coarsening={name: Size(nodes=each.graph.num_ops, edges=each.graph.num_edges) for name, each in stages.items()},
         data_shapes=tuple(scenario.text for scenario in scenarios),
-        unsupported=unsupported,
+        unsupported=missing and {name: [graph.op_names[v] for v in ops] for name, ops in missing.items()},
         shards=shards,
     )
+
+
+def _of_devices_together(
+    model: str | Path, devices: DeviceSet, shapes: Shapes, scenarios: Sequence[Scenario]
+) -> tuple[dict[str, IntArray], ShardBound | None]:
+    """Return the ops that each device does not run, by its name, and what dividing the model could gain at most."""
+    from hsdag.commands.place.session import Session  # imported here because it loads all of a search
+
+    with Session(model, devices, shapes=shapes, scenarios=scenarios) as session:
+        missing = {spec.name: session.unsupported_ops(spec) for spec in devices.placed}
+        return missing, shard_bound(session, session.profile(side_by_side=True))
 
 
 def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:

@@ -24,7 +24,7 @@ from hsdag.runtime.problem.pins import Pin, parse_pins
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.search.evaluators.recording import Budget
-from hsdag.workers.pool import check_workers
+from hsdag.workers.option import check_workers
 
 if TYPE_CHECKING:  # not at run time: they load OpenVINO
     from hsdag.ir.graph.scenario import Scenario

@@ -9,8 +9,8 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler, computed_field
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from hsdag import __version__
 from hsdag.base.errors import SearchError
+from hsdag.base.version import __version__
 from hsdag.drawing import Displayable
 from hsdag.ir.graph.build import fingerprint
 from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement, Record

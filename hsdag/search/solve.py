@@ -30,7 +30,8 @@ from hsdag.search.evaluators.recording import Event
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import Simulated, SolveResult, relative_gap
-from hsdag.workers.pool import Pool, pool_of
+from hsdag.workers.option import pool_of
+from hsdag.workers.pool import Pool
 
 TELL_EVERY_S, TELLING_SHARE = 1.0, 0.05
 """Least seconds between two calls of ``on_better``, and the largest share of the time that these calls may take."""

@@ -16,8 +16,8 @@ from grpc import RpcError  # type: ignore[import-untyped]
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from hsdag import __version__
 from hsdag.base.errors import FLAGS_VARIABLE, DeviceError, ExecutionError, option
+from hsdag.base.version import __version__
 from hsdag.workers.pool import NOTHING, A, Exchange, Findings, Host, HostLost, Job, JobLost
 
 EXCHANGE_S, PATIENCE_S = 0.25, 5.0

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import InitVar, dataclass
 from functools import partial
-from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from hsdag.base.errors import ExecutionError, HsdagError, OptionError, install_extra, option
+from hsdag.base.errors import ExecutionError, HsdagError
 from hsdag.base.processes import CandidateFailed, Channel, Request, WorkerClient, main, python_command
-from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
+from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.plan import Plan
 
@@ -236,29 +234,3 @@ class Pool(AbstractContextManager["Pool"]):
                 self.say(f"{host.name} was the last worker; the search goes on with a process on this machine")
                 self._hosts.append(LocalHost())
                 self._free.put(self._hosts[0])
-
-
-def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) -> AbstractContextManager[Pool | None]:
-    """Return a pool of the workers that the text describes, or None for None. Raises DeviceError if no cluster answers.
-
-    ``local:N`` stands for N processes on this machine, ``local`` for one per processor, ``ray`` for the cluster that
-    this machine belongs to, and ``ray://HOST:PORT`` for another cluster.
-    """
-    if workers is None:
-        return nullcontext()
-    if workers.startswith("local"):
-        count = int(workers.removeprefix("local:")) if ":" in workers else usable_cpus()
-        return Pool([LocalHost() for _ in range(count)], say)
-    from hsdag.workers.cluster import connect, disconnect  # imported here because it needs Ray
-
-    return Pool(connect("auto" if workers == "ray" else workers), say, disconnect)
-
-
-def check_workers(workers: str) -> None:
-    """Raise OptionError if the text does not describe workers, or if they need a package that is not installed."""
-    if re.fullmatch(r"local(:[1-9][0-9]{0,2})?|ray(://[^/\s]+:[0-9]{1,9})?", workers) is None:
-        raise OptionError(
-            f"{option('workers')} {workers[:99]!r} is none of local:N with N up to 999, ray or ray://HOST:PORT"
-        )
-    if workers.startswith("ray") and find_spec("ray") is None:
-        raise OptionError(f"{option('workers')} ray needs Ray; {install_extra('ray')}")

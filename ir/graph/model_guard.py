@@ -18,24 +18,17 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from hsdag.base.errors import HsdagError, ModelError
-from hsdag.base.host import connection_to_parent, deadline, limit_memory
-from hsdag.base.processes import CandidateFailed, Request, WorkerClient, WorkerDefect, process_command, serve
+from hsdag.base.processes import CandidateFailed, Request, WorkerClient, WorkerDefect, process_command
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
-READER_COMMAND = process_command("hsdag.ir.graph.model_guard")
+READER_COMMAND = process_command("hsdag.ir.graph.reader_process")
 
 LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 15.0, 2_000_000
 """Limit on the time to read a model: the first, in seconds, plus the size of its files divided by the second."""
 
 IDLE_S = 5.0
 """Seconds without a request after which the reader process ends; after 80% of them it is restarted instead of asked."""
-
-LEAST_BYTES, BYTES_PER_BYTE = 800_000_000, 6
-"""Limit on the memory to read a model: the first, in bytes, plus the second times the size of the files beside it."""
-
-GRACE_S = 1
-"""Seconds beyond the time limit after which the process ends itself, as its parent did not."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +44,6 @@ class ReadModel(Request[None]):
     environment: Mapping[str, str]
     beside_bytes: int
     limit_s: float
-
-
-class Reader:
-    """The server in the reader process, which reads models within limits of memory and time."""
-
-    def handle(self, request: ReadModel) -> None:
-        """Read one model. Raises ModelError, and for shapes what ``load_model`` raises."""
-        from hsdag.ir.graph.reader import load_model  # imported late: it imports this module
-
-        limit = limit_memory(LEAST_BYTES + BYTES_PER_BYTE * request.beside_bytes)
-        os.environ.update(request.environment)
-        try:
-            with deadline(math.ceil(request.limit_s) + GRACE_S):
-                load_model(request.path, request.shapes, spare=request.spare, dynamic=True, guarded=False)
-        except MemoryError as error:
-            takes = f"it takes more than {limit / 1e6:.0f} MB of memory"
-            raise ModelError(f"{request.path} is not a model that OpenVINO can read: {takes}") from error
 
 
 class ModelGuard:
@@ -147,7 +123,3 @@ def _sizes_bytes(path: Path) -> tuple[int, int]:
 
 GUARD = ModelGuard()
 """The guard of this process."""
-
-
-if __name__ == "__main__":
-    serve(lambda *_: Reader(), connection_to_parent(), IDLE_S)

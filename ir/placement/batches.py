@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -16,13 +16,10 @@ from numpy.typing import NDArray
 
 from hsdag.ir.elements import array_of
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.ports import Outputs, named_inputs, port_index
+from hsdag.ir.ports import CompiledModel, Outputs, named_inputs, port_index
 from hsdag.ir.shards.regions import Shapes
 from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.ir.shards.rules import Span
-
-if TYPE_CHECKING:
-    from hsdag.ir.placement.copies import CopiedModel
 
 TRIALS, PIECES = 3, 2
 """Batches of one size that run both whole and divided before the faster way is chosen; and pieces per copy of a divided
@@ -50,7 +47,7 @@ def rows_of(ports: Sequence[Any]) -> int:
 def is_by_rows(model: ov.Model) -> bool:
     """Return whether a model takes any number of rows, and computes each from the same row of its inputs alone.
 
-    The rules for dividing ops decide that, for two rows (SHARDING, ``rows``).
+    The rules for dividing ops decide that, for two rows (docs/shards.md, ``rows``).
     """
     if rows_of([*model.inputs, *model.outputs]) != OPEN:
         return False
@@ -77,17 +74,18 @@ def _is_row(shapes: Shapes, last: int, row: int) -> bool:
 class Batches:
     """The inferences of one caller at a time, divided over the copies of a model."""
 
-    def __init__(self, model: CopiedModel, *, is_by_rows: bool) -> None:
+    def __init__(self, model: CompiledModel, num_copies: int, *, is_by_rows: bool) -> None:
         self._model = model
+        self._num_copies = num_copies
         self._is_by_rows = is_by_rows
         self._rows = rows_of([*model.inputs, *model.outputs])
         self.tried: dict[int, list[tuple[float, float]]] = {}  # by N: seconds whole (0: outputs differ), divided
 
-    def infer(self, inputs: Any, whole: Any) -> Outputs | None:
+    def infer(self, inputs: Any, whole: Any, *, is_busy: bool) -> Outputs | None:
         """Return the joined outputs of N rows; None where they are better inferred whole, on the request ``whole``.
 
         If the model has a fixed number of rows, a multiple of it is split into that many inferences. If it takes any
-        number, the first batches of a size are inferred both ways.
+        number, the first batches of a size are inferred both ways, and none is divided while a copy ``is_busy``.
         """
         if self._rows <= 0 and not self._is_by_rows:
             return None
@@ -102,10 +100,10 @@ class Batches:
         (count,) = counts
         if self._rows > 0:
             return self._joined(arrays, count, self._rows) if count > self._rows and count % self._rows == 0 else None
-        if count < len(model.copies) or any(copy.num_busy for copy in model.copies):
+        if count < self._num_copies or is_busy:
             return None
         tried = self.tried.setdefault(count, [])
-        rows_each = -(-count // (PIECES * len(model.copies)))
+        rows_each = -(-count // (PIECES * self._num_copies))
         if len(tried) >= TRIALS:
             whole_s, divided_s = np.min(tried, axis=0).tolist()
             return self._joined(arrays, count, rows_each) if divided_s < whole_s else None

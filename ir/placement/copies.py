@@ -100,7 +100,7 @@ class CopiedModel(CompiledModel):
         self._error: Exception | None = None  # the first that the callback raised
         self._started: dict[int, deque[tuple[Future[Outputs], Any]]] = defaultdict(deque)  # by caller's thread
         self._told = threading.Condition()
-        self.batches = None if self.has_state else Batches(self, is_by_rows=is_by_rows)
+        self.batches = None if self.has_state else Batches(self, len(self.copies), is_by_rows=is_by_rows)
 
     def __call__(self, inputs: Any = None) -> Outputs:
         """Infer on the calling thread's own request. Raises ExecutionError, OptionError as a request does.
@@ -110,8 +110,9 @@ class CopiedModel(CompiledModel):
         """
         if not hasattr(self._own, "request"):
             self._own.request = self.create_infer_request()
-        divided = self.batches.infer(inputs, self._own.request) if self.batches else None
-        result: Outputs = divided or self._own.request.infer(inputs)
+        request, is_busy = self._own.request, any(copy.num_busy for copy in self.copies)
+        divided = self.batches.infer(inputs, request, is_busy=is_busy) if self.batches else None
+        result: Outputs = divided or request.infer(inputs)
         return result
 
     infer = __call__

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hsdag.base.errors import DeviceError, OptionError, PlacementError, option
-from hsdag.base.files import parse_record, read_text, write_atomically
+from hsdag.base.errors import DeviceError, OptionError, PlacementError, SearchError, option
+from hsdag.base.files import MODEL_SUFFIXES, parse_record, read_text, write_atomically
+from hsdag.base.host import command_line
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -102,7 +103,7 @@ class SpeedupRecord(Record):
 
 
 class ShardRecord(Record):
-    """A region that devices compute together (SHARDING section 3): ops in topological order, by canonical names.
+    """A region that devices compute together (docs/shards.md): ops in topological order, by canonical names.
 
     ``axis`` has the axis of each op along which its result is divided. The last op of ``hidden`` and ``heads``, and of
     ``channels`` where it has none, sums over its share; ``replicated`` ops have none at all. ``shares`` are the ranges,
@@ -397,3 +398,12 @@ class Placement(Record):
         clone = model.clone()
         fix_shapes(clone, {}, self.model.input_shapes, dynamic=True)
         return clone
+
+
+def refuse_model(source: str | Path) -> None:
+    """Raise SearchError if the file is a model and not a placement."""
+    if Path(source).suffix in MODEL_SUFFIXES and Path(source).is_file():
+        raise SearchError(
+            f"{source} is a model, and a placement file is expected, or a run folder; this writes one: "
+            + command_line(["hsdag", "place", str(source)])
+        )

@@ -10,17 +10,16 @@ from collections.abc import Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
+
+import openvino as ov
 
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
 from hsdag.ir.shards.rules import Op, Piece, Span, contraction, partial_piece, piece_of
 
-if TYPE_CHECKING:
-    import openvino as ov
-
 Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "replicated"]
-"""How a region is divided (SHARDING section 4); ``replicated`` ops are computed by every device."""
+"""How a region is divided (docs/shards.md); ``replicated`` ops are computed by every device."""
 
 FLOPS_PER_BYTE = 10.0
 """FLOPs that a CPU core computes in the time that it takes to read one byte of weights."""

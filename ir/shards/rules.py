@@ -12,16 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import openvino as ov
 from numpy.typing import NDArray
 
 from hsdag.ir.graph.build import sizes_of
 from hsdag.ir.graph.flops import ELEMENTWISE
-
-if TYPE_CHECKING:
-    import openvino as ov
 
 Shape: TypeAlias = tuple[int, ...]
 

@@ -17,7 +17,7 @@ from tests.docs.test_extending import EXAMPLES
 
 MODULE = re.compile(r"(?<!/)\bhsdag(?:\.(?!md\b)[A-Za-z_]\w*)+")
 IMPORT = re.compile(r"^from (hsdag[\w.]*) import (?:\((.*?)\)|([^\n]*))", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"\b(?:hsdag|ir|features|runtime|models|benchmarks|tests|docs)/[\w./]+\.(?:py|md|cpp|toml)\b")
+FILE = re.compile(r"\b(?:hsdag|ir|features|runtime|models|benchmarks|tests|docs)/[\w./-]+\.(?:py|md|cpp|toml)\b")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 COMMAND = re.compile(r"\bhsdag (?:--\w+ \S+ )?([a-z]+(?: (?:list|build)(?= ))?)((?: (?!hsdag )[^\n`|]*)?)")
 

@@ -1,7 +1,7 @@
 /* An OpenCL layer: Intel's OpenCL runtime for CPUs looks like an integrated Intel GPU to OpenVINO's GPU plugin.
  *
  * The loader of OpenCL loads it because OPENCL_LAYERS names it, and gives it the table of all OpenCL functions; it
- * returns a table in which some of them are its own. docs/testing-without-a-gpu.md says why each is needed:
+ * returns a table in which some of them are its own. docs/architecture.md says what they are for:
  *
  *  1. clGetDeviceInfo answers as a GPU does, and hides sub-groups: the CPU runtime forms them otherwise than a GPU.
  *  2. Sources get a line ahead: some kernels take native_powr of a negative number, which only Intel's GPUs define.

@@ -14,9 +14,9 @@ import numpy as np
 import openvino as ov
 from pydantic import computed_field
 
-from hsdag import __version__
 from hsdag.base.errors import ExecutionError, HsdagError
 from hsdag.base.processes import CandidateFailed, WorkerDefect
+from hsdag.base.version import __version__
 from hsdag.commands.place.session import TORCH_WORKER_COMMAND
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import Record

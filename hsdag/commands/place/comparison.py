@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from hsdag.base.errors import SearchError, option
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.session import Session
 from hsdag.ir.placement.placement import ReferenceName
 from hsdag.runtime.machine.devices import reduced_precision
 from hsdag.runtime.machine.usable import OtherPrograms
@@ -21,10 +22,7 @@ from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, 
 from hsdag.runtime.measuring.messages import Candidate, Opened
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.runner import CandidateRunner
-
-if TYPE_CHECKING:
-    from hsdag.commands.place.session import Session
-    from hsdag.search.options import PlaceOptions
+from hsdag.search.options import PlaceOptions
 
 FINAL_SHARE = 0.25
 """Share of the budget for the final comparison, unless FINAL_LEAST_S or a slow model asks for more."""

@@ -91,6 +91,14 @@ class Kinds:
         """Return whether a kind took more than FOR_SURE times as long as the fastest device."""
         return self.times.get(kind, 0.0) > FOR_SURE
 
+    def believed(self, measured: list[Sharding]) -> list[Sharding]:
+        """Return the measured shardings or, if all have lost, the one that did well when timed before the search.
+
+        The machine may have been slower while they were measured, so the comparison has to decide.
+        """
+        early = self.sharding
+        return [early] if early is not None and not measured and self.is_near(SHARDS) else measured
+
 
 def rough_profile(graph: ComputationGraph, session: Session, whole_s: Mapping[str, float]) -> ModelProfile:
     """Return a profile that divides each device's latency among ops by what they compute and move.

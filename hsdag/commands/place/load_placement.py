@@ -6,21 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hsdag.base.errors import SearchError, option
-from hsdag.base.files import MODEL_SUFFIXES
-from hsdag.base.host import command_line
-from hsdag.ir.placement.placement import Placement
+from hsdag.ir.placement.placement import Placement, refuse_model
 
 if TYPE_CHECKING:
     from hsdag.commands.place.result import PlaceResult
-
-
-def refuse_model(source: str | Path) -> None:
-    """Raise SearchError if the file is a model and not a placement."""
-    if Path(source).suffix in MODEL_SUFFIXES and Path(source).is_file():
-        raise SearchError(
-            f"{source} is a model, and a placement file is expected, or a run folder; this writes one: "
-            + command_line(["hsdag", "place", str(source)])
-        )
 
 
 def load_placement(source: str | Path | Placement | PlaceResult) -> Placement:

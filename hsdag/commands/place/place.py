@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag import __version__
 from hsdag.base.errors import HsdagError, OptionError, SearchError, option
 from hsdag.base.files import check_writable, write_atomically
 from hsdag.base.host import command_line
 from hsdag.base.kernels import compiling_at_most
+from hsdag.base.version import __version__
 from hsdag.commands.place.answer import (
     NO_MEMORY,
     NO_SINGLE,
@@ -73,7 +73,7 @@ from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, shortage
 from hsdag.search.options import PlaceOptions
-from hsdag.workers.pool import pool_of
+from hsdag.workers.option import pool_of
 
 UNDER_HETERO = "HETERO:"
 """Prefix of the name of a placement that HETERO runs for comparison."""

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import openvino as ov
 from pydantic import Field, ValidationError, model_validator
 
 from hsdag.base.errors import FileFormatError, OptionError
@@ -34,9 +35,6 @@ from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member
 from hsdag.search.evaluators.recording import Event
-
-if TYPE_CHECKING:
-    import openvino as ov
 
 SHOWN_REASONS = 3
 """Largest number of different reasons that a count of failures names; the run folder has all."""

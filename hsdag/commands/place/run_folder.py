@@ -21,14 +21,13 @@ from pydantic import Field, ValidationError, create_model, model_validator
 
 from hsdag.base.errors import FileFormatError, OutputError, SearchError, option
 from hsdag.base.files import FileLock, first_problem, read_text, write_atomically
-from hsdag.commands.place.load_placement import refuse_model
 from hsdag.commands.place.loaded_model import PlacedModel
 from hsdag.commands.place.result import PlaceResult, PlanRecord, read_result
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
-from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement, Record
+from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement, Record, refuse_model
 from hsdag.methods.policy_file import StateFile
 from hsdag.methods.registry import find_preset
 from hsdag.runtime.costs.hetero_costs import HeteroCosts

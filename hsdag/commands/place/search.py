@@ -163,14 +163,7 @@ class Search:
             options.search_executor,
             objection=(lambda key: verifier.compared(key).reason) if verifier.check.is_limit else None,
         )
-        limit_s = min(MEASURED_SHARE * options.budget_s, self._most_s - (time.monotonic() - self.begin_s))
-        if self.shardings and self.proposals is not None and limit_s > 0:  # otherwise the comparison measures them
-            watcher.on_phase("measuring shards")
-            found = list(self.shardings.values())
-            measured = self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s)
-            self.shardings = named(self._believed(measured))
-            if not self.shardings and (times := self.proposals.best_times) is not None:
-                watcher.note(f"{LOST} {times:.2f} {TIMED}")
+        self._measure_shardings()
         self._before_s = time.monotonic() - self.begin_s
         self.left_s = self._for_search_s
         watcher.on_left(self.left_s + options.budget_s - self._most_s)
@@ -277,13 +270,21 @@ class Search:
             found.insert(int(gains), replace(early, predicted_s=times * whole_s))
         return found
 
-    def _believed(self, measured: list[Sharding]) -> list[Sharding]:
-        """Return the measured shardings or, if all have lost, the one that did well when timed before the search.
+    def _measure_shardings(self) -> None:
+        """Keep the shardings that win when measured or, if none does, the one that did well before the search.
 
-        The machine may have been slower while they were measured, so the comparison has to decide.
+        If there is no time, all are left to the comparison.
         """
-        early = self.kinds.sharding
-        return [early] if early is not None and not measured and self.kinds.is_near(SHARDS) else measured
+        watcher = self.watcher
+        limit_s = min(MEASURED_SHARE * self.options.budget_s, self._most_s - (time.monotonic() - self.begin_s))
+        if not self.shardings or self.proposals is None or limit_s <= 0:
+            return
+        watcher.on_phase("measuring shards")
+        found = list(self.shardings.values())
+        measured = self.proposals.measured(found, limit_s, watcher.should_stop, self.pace.opening_s)
+        self.shardings = named(self.kinds.believed(measured))
+        if not self.shardings and (times := self.proposals.best_times) is not None:
+            watcher.note(f"{LOST} {times:.2f} {TIMED}")
 
     def _profiled(self) -> ModelProfile | None:
         """Profile the model; None, with a note, if that fails and the options do not need a profile."""

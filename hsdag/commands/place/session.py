@@ -402,6 +402,13 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
         answer = session.client.call(ask(Measurer.op_times, plain, shown[0].openvino_name, runs, 10.0), 300.0)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
+    return _laid_end_to_end(session, candidate, shown, answer)
+
+
+def _laid_end_to_end(
+    session: Session, candidate: Candidate, shown: Sequence[DeviceSpec], answer: Mapping[str, Any]
+) -> Timeline:
+    """Return the timeline of primitives and latency that HETERO or a device reports; see ``measured_timeline``."""
     graph = session.graph
     index = {spec.openvino_name: d for d, spec in enumerate(shown)}
     primitives = answer["primitives"]

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hsdag import __version__
 from hsdag.base.errors import HsdagError, OptionError, install_extra
+from hsdag.base.version import __version__
 from hsdag.commands.explain.explain import explain_run
 from hsdag.commands.place.result import PlaceResult, Tally
 from hsdag.commands.place.run_folder import RunFolder
 from hsdag.commands.report.figures import progress_figures, timeline_figures
 from hsdag.commands.report.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
-from hsdag.commands.report.report import environment_of, next_steps_of, sentence_of
+from hsdag.commands.report.words import environment_of, next_steps_of, sentence_of
 from hsdag.drawing import html_table
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.timeline import Timeline

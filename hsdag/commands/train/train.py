@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from hsdag import __version__
 from hsdag.base.errors import OptionError, SearchError, check_seed, option
 from hsdag.base.files import FileLock
+from hsdag.base.version import __version__
 from hsdag.commands.sources import find_family
 from hsdag.commands.train.problems import TrainingProblem, training_problems
 from hsdag.commands.train.rules import RuleTraining, RuleTrainingOptions
@@ -26,7 +26,7 @@ from hsdag.methods.registry import changed_options
 from hsdag.search.driver import Watcher
 from hsdag.search.evaluators.base import SearchStopped
 from hsdag.search.options import SolveOptions
-from hsdag.workers.pool import check_workers, pool_of
+from hsdag.workers.option import check_workers, pool_of
 
 UNSEEN = 1_000_000
 """Number of the first problem of each family that is used for tests and never for training."""
@@ -125,17 +125,7 @@ def run_train(
     watcher = watcher or Watcher()
     family = find_family(options.family)
     file = StateFile(path.with_suffix(".state"))
-    if not resume and file.path.exists():
-        raise SearchError(
-            f"{file.path} holds an interrupted training; {option('resume')} goes on with it, or delete the file"
-        )
-    if (stored := file.load()) is not None:
-        check_same(options.identity, stored[1])
-        if stored[1]["done"] > options.updates:
-            done = f"the stored training has made {stored[1]['done']} updates"
-            raise SearchError(f"{done}; {option('updates')} has to be at least as many, not {options.updates}")
-    elif resume:
-        raise SearchError(f"nothing to resume: there is no {file.path}; start the training without {option('resume')}")
+    stored = _stored(file, options, resume=resume)
 
     def check() -> None:
         if watcher.should_stop():
@@ -165,6 +155,23 @@ def run_train(
     write_policy(path, weights, card)
     file.path.unlink(missing_ok=True)
     return TrainResult(policy=path, card=card)
+
+
+def _stored(file: StateFile, options: TrainOptions, *, resume: bool) -> State | None:
+    """Return the state to resume, None for a new training. Raises SearchError where it does not fit the options."""
+    if not resume and file.path.exists():
+        raise SearchError(
+            f"{file.path} holds an interrupted training; {option('resume')} goes on with it, or delete the file"
+        )
+    stored = file.load()
+    if stored is not None:
+        check_same(options.identity, stored[1])
+        if stored[1]["done"] > options.updates:
+            done = f"the stored training has made {stored[1]['done']} updates"
+            raise SearchError(f"{done}; {option('updates')} has to be at least as many, not {options.updates}")
+    elif resume:
+        raise SearchError(f"nothing to resume: there is no {file.path}; start the training without {option('resume')}")
+    return stored
 
 
 def _improve(

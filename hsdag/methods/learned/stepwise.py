@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hsdag.base.kernels import bare
+from hsdag.base.kernels import bare, inlined
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.learned.decoding import (
     FEATURES,
@@ -162,52 +162,9 @@ def extend_many(
 ) -> None:
     """Place units one after another in each of the schedules, as ``decode_many`` does; where numbers are negative, on
     the devices that are there."""
-    s = c.s
     for b in range(len(logits)):
-        state = ListState(
-            states.device[b],
-            states.start_s[b],
-            states.end_s[b],
-            states.sequence[b],
-            states.waiting[b],
-            states.held_bytes[b],
-            states.limit_bytes[b],
-            states.free_s[b],
-            states.ready[b],
-        )
-        w = Outlook(
-            looks.candidate[b],
-            looks.readers[b],
-            looks.ready_s[b],
-            looks.work_s[b],
-            looks.sent_s[b],
-            looks.input_share[b],
-            looks.memory[b],
-        )
-        scores = Scores(s.select, s.node, s.seen, s.inner, s.inner_bias, s.outer, s.out, s.direct, logits[b])
-        at = Decoder(
-            c.t,
-            scores,
-            c.rules,
-            c.length_s,
-            c.mean_s,
-            state,
-            w,
-            c.chance,
-            c.num_placed,
-            c.began_s,
-            c.ended_s,
-            c.made_s,
-            c.logit,
-            c.weight,
-            c.taken,
-            c.hidden,
-            c.total,
-            c.home,
-            c.tail_s,
-            c.ahead_s,
-            c.near,
-        )
+        at = _decoder_of(c, states, looks, logits, b)
+        state, w = at.state, at.w
         for i in range(len(units)):
             v = units[i]
             look_around(at, v)
@@ -218,6 +175,56 @@ def extend_many(
             assign_and_free(c.t, state, w, v, home, max(state.free_s[home], w.ready_s[v, home]))
             send(c.t, state, w, v, home)
             offer(c.t, state, w, v, 0)
+
+
+@inlined
+def _decoder_of(c: Decoder, states: ListState, looks: Outlook, logits: Float32Array, b: int) -> Decoder:
+    """Return the decoder of schedule b, which shares its arrays with those of all schedules."""
+    s = c.s
+    state = ListState(
+        states.device[b],
+        states.start_s[b],
+        states.end_s[b],
+        states.sequence[b],
+        states.waiting[b],
+        states.held_bytes[b],
+        states.limit_bytes[b],
+        states.free_s[b],
+        states.ready[b],
+    )
+    w = Outlook(
+        looks.candidate[b],
+        looks.readers[b],
+        looks.ready_s[b],
+        looks.work_s[b],
+        looks.sent_s[b],
+        looks.input_share[b],
+        looks.memory[b],
+    )
+    scores = Scores(s.select, s.node, s.seen, s.inner, s.inner_bias, s.outer, s.out, s.direct, logits[b])
+    return Decoder(
+        c.t,
+        scores,
+        c.rules,
+        c.length_s,
+        c.mean_s,
+        state,
+        w,
+        c.chance,
+        c.num_placed,
+        c.began_s,
+        c.ended_s,
+        c.made_s,
+        c.logit,
+        c.weight,
+        c.taken,
+        c.hidden,
+        c.total,
+        c.home,
+        c.tail_s,
+        c.ahead_s,
+        c.near,
+    )
 
 
 Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -3,7 +3,7 @@
 Placing whole ops cannot speed up a chain, where one op is ready at a time. A region that several devices compute
 together takes at least 1 / sum(1 / t_d), where t_d is the time of device d alone, plus the syncs at its ends. The model
 falls into segments between tensors that all paths pass; for every run of segments there are a few ways to compute it,
-and the cheapest sequence of ways is found exactly (SHARDING section 5).
+and the cheapest sequence of ways is found exactly (docs/shards.md).
 
 Legend: N ops, D devices, K segments.
 """

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import LATENCY, Objective
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan, op_priority
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -22,9 +23,6 @@ from hsdag.runtime.simulator.simulation import Simulation, simulate
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.search.evaluators.base import Evaluator, Score
 from hsdag.search.evaluators.memory import MemoryCheck, one_inference
-
-if TYPE_CHECKING:
-    from hsdag.runtime.problem.placement_costs import PlacementCosts
 
 UNSUPPORTED = "an op is on a device that does not support it"
 """Reason of the failure of an illegal plan."""

@@ -15,7 +15,7 @@ import hsdag
 from hsdag.cli.app import run
 from hsdag.commands.doctor.examination import examine
 from hsdag.commands.place.run_folder import RunFolder
-from hsdag.commands.report.report import next_steps_of
+from hsdag.commands.report.words import next_steps_of
 from hsdag.models.registry import build_model
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,8 @@ from scipy.special import expit, softmax
 from hsdag.base.errors import OptionError
 from hsdag.models import LANGUAGE_MODELS, DecoderSizes, ModelSpec, build_model
 from hsdag.models.decoder_graph import byte_weight, nibble_weight
-from hsdag.models.networks import NORM_EPS, TINY_LLAMA
+from hsdag.models.networks import TINY_LLAMA
+from hsdag.models.sizes import NORM_EPS
 
 Array = NDArray[np.float64]
 TINY = [spec for spec in LANGUAGE_MODELS if spec.name.startswith("tiny")]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hsdag.models import MODELS, build_model
-from hsdag.models.networks import BertSizes
+from hsdag.models.sizes import BertSizes
 from hsdag.models.torch_networks import (
     BERT_EPS,
     BertLayer,

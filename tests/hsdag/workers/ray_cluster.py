@@ -15,7 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from hsdag.workers.pool import Pool, pool_of
+from hsdag.workers.option import pool_of
+from hsdag.workers.pool import Pool
 
 ROOT, STORE_BYTES = Path(__file__).parents[3], 80 << 20
 ONE_AT_A_TIME = FileLock(Path(tempfile.gettempdir()) / f"hsdag-ray-{getpass.getuser()}.lock")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, rea
 
 
 def test_nodes_with_another_hsdag_compute_nothing_and_the_search_goes_on_here(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import hsdag\nhsdag.__version__ = '0.0'\n")
+    (tmp_path / "sitecustomize.py").write_text("import hsdag.base.version\nhsdag.base.version.__version__ = '0.0'\n")
     said: list[str] = []
     with ray_cluster(1, tmp_path) as (address, _), workers_of(address, said.append) as pool:
         assert pool.answers([Add(number) for number in range(4)]) == list(range(100, 104))

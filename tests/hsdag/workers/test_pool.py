@@ -1,4 +1,4 @@
-"""Pools: every job is answered once, whatever becomes of workers; and which workers can be asked for."""
+"""Pools: every job is answered once, whatever becomes of workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -14,10 +13,9 @@ import pytest
 
 from hsdag.base.errors import FLAGS_VARIABLE, ExecutionError, HsdagError, OptionError
 from hsdag.base.processes import WorkerDefect
-from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
-from hsdag.workers.pool import Findings, Job, LocalHost, Pool, check_workers, pool_of
+from hsdag.workers.pool import Findings, Job, LocalHost, Pool
 from tests.hsdag.workers.here import Here, Silent
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises, Sleeps
 
@@ -125,48 +123,3 @@ def test_of_findings_the_better_plan_and_the_larger_bound_count_and_of_equal_one
     assert one.joined(Findings(other.plan, 1.0)) == Findings(other.plan, 1.0, one.bound)
     assert Findings(is_over=True).joined(one) == Findings(one.plan, 2.0, one.bound, is_over=True)
     assert Findings().joined(Findings()).bound is None
-
-
-@pytest.mark.parametrize(("words", "count"), [("local", usable_cpus()), ("local:1", 1), ("local:999", 999)])
-def test_processes_of_this_machine_are_as_many_as_are_asked_for(words: str, count: int) -> None:
-    check_workers(words)
-    with pool_of(words) as pool:
-        assert isinstance(pool, Pool)
-        assert pool.num_workers == count
-    with pool_of(None) as pool:
-        assert pool is None
-
-
-@pytest.mark.parametrize(("words", "address"), [("ray", "auto"), ("ray://host:1", "ray://host:1")])
-def test_a_cluster_is_connected_to_by_its_address_until_the_end(
-    words: str, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-
-    def connect(at: str) -> list[Here]:
-        calls.append(at)
-        return [Here("a"), Here("b")]
-
-    cluster = SimpleNamespace(connect=connect, disconnect=lambda: calls.append("bye"))
-    monkeypatch.setitem(sys.modules, "hsdag.workers.cluster", cluster)
-    with pool_of(words) as pool:
-        assert isinstance(pool, Pool)
-        assert (pool.num_workers, calls) == (2, [address])
-    assert calls == [address, "bye"]
-
-
-LONG = "ray://local:" + "1" * 5000
-"""More digits than Python reads as a number."""
-
-
-@pytest.mark.parametrize("words", ["", "2", "local:", "local:0", "local:1000", "local:two", "ray:", "ray://host", LONG])
-def test_what_names_no_workers_is_refused(words: str) -> None:
-    with pytest.raises(OptionError, match=r"workers"):
-        check_workers(words)
-
-
-def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsdag.workers.pool.find_spec", lambda name: None if name == "ray" else 1)
-    check_workers("local")
-    with pytest.raises(OptionError, match=r"pip install -c constraints.txt -e '\.\[ray\]'"):
-        check_workers("ray")

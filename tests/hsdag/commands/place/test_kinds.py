@@ -137,15 +137,11 @@ def test_only_what_was_timed_and_lost_is_left_alone(
     assert [LOST in each for each in said] == [True] * is_said
 
 
-def test_what_had_not_lost_when_it_was_timed_first_is_compared_though_all_lose_when_measured_again(
-    session: Session,
-) -> None:
-    search = Search(session, OPTIONS)
-    search.kinds = Kinds({"shards": 0.7}, sharding=SHARDING)
-    assert search._believed([]) == [SHARDING]
-    assert search._believed([OTHER]) == [OTHER]
-    search.kinds = Kinds({"shards": 1.4}, sharding=SHARDING)
-    assert search._believed([]) == []
+def test_what_had_not_lost_when_it_was_timed_first_is_compared_though_all_lose_when_measured_again() -> None:
+    near, lost = (Kinds({"shards": times}, sharding=SHARDING) for times in (0.7, 1.4))
+    assert near.believed([]) == [SHARDING]
+    assert near.believed([OTHER]) == [OTHER]
+    assert lost.believed([]) == []
 
 
 def test_a_split_that_was_timed_and_has_not_lost_is_measured_by_the_search(session: Session) -> None:

@@ -13,7 +13,7 @@ from hsdag.commands.place.answer import NO_MEMORY
 from hsdag.commands.report.figures import timeline_figures
 from hsdag.commands.report.graph import PlacedGraph
 from hsdag.commands.report.page import MOST, facts_of, in_order, layers_by_name, layers_html, sections_of
-from hsdag.commands.report.report import next_steps_of
+from hsdag.commands.report.words import next_steps_of
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from tests.hsdag.commands.report.examples import (
     BEGUN,

@@ -9,7 +9,7 @@ import hsdag
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RunFolder
 from hsdag.commands.report.graph import PlacedGraph
-from hsdag.commands.report.report import UNFINISHED, environment_of, next_steps_of, sentence_of
+from hsdag.commands.report.words import UNFINISHED, environment_of, next_steps_of, sentence_of
 from hsdag.ir.device import DeviceSpec
 from hsdag.search.evaluators.base import Score
 from tests.hsdag.commands.report.examples import BEGUN, EVENTS, FAST, PROFILE, RESULT, RUN, Example, event

@@ -18,8 +18,9 @@ from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.methods.shards.choice import EVERYWHERE, Layout, ShardChooser, ShardCosts, Sharding, even_shares
 from hsdag.methods.shards.proposals import NEAR_PRICES, propose
-from hsdag.models.networks import DecoderSizes, llama_decoder
+from hsdag.models.networks import llama_decoder
 from hsdag.models.registry import build_model
+from hsdag.models.sizes import DecoderSizes
 from hsdag.runtime.costs.shard_costs import sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource
