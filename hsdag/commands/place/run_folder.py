@@ -299,13 +299,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         Raises FileFormatError if its number of units differs from the record's.
         """
         model, profile = self._model, self.profile
-        limits = None
         refused = [np.zeros(0, dtype=np.int64)] * len(model.devices)
         if profile is not None:
             refused = [np.flatnonzero(np.isnan(times.time_s)) for times in profile.times]
-            limits = model.memory_bytes(profile, self.record.memory_bytes)
         share = find_preset(self.record.method, self.record.preset).max_share
-        problem = model.problem(refused, profile, limits, max_share=share, by_op=self.executor == "cuda")
+        problem = model.problem(refused, () if profile is None else profile.fused, max_share=share)
+        if profile is not None:
+            limits = model.memory_bytes(profile, self.record.memory_bytes)
+            problem = model.priced(problem, profile, limits, by_op=self.executor == "cuda")
         if problem.num_units != self.record.num_units:
             raise FileFormatError(
                 f"{self.path / GRAPH} has {problem.num_units} placement units, but {RUN} was about "

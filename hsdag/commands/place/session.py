@@ -12,18 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 
 from hsdag.base.errors import OptionError, PlacementError, SearchError, check_seed
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
 from hsdag.commands.place.loaded_model import PlacedModel, read_for_torch, read_model
 from hsdag.drawing import in_bytes
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.coarsen import DEFAULT_SHARE
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
-from hsdag.ir.graph.reader import Shapes
+from hsdag.ir.graph.reader import Shapes as InputShapes
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
+from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
@@ -79,8 +83,8 @@ class Session(AbstractContextManager["Session"]):
         source: Any,
         devices: DeviceSet,
         *,
-        shapes: Shapes | None = None,
-        spare: Shapes | None = None,
+        shapes: InputShapes | None = None,
+        spare: InputShapes | None = None,
         seed: int = 0,
         inputs: Path | None = None,
         scenarios: Sequence[Scenario] = (),
@@ -95,13 +99,14 @@ class Session(AbstractContextManager["Session"]):
         if inputs is not None and not inputs.is_file():
             raise OptionError(f"no such file: {inputs}; --input takes an .npz file with one array per input")
         self.is_on_torch = executor == "cuda"
-        self._limits = dict(memory_bytes or {})
+        self._limits, self._pins = dict(memory_bytes or {}), pins
         known = [spec.name for spec in devices.all]
         for limited in self._limits:
             if limited not in known:
                 raise OptionError(f"--memory names device {limited!r}; the devices are {', '.join(known)}")
         self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
+        self._shapes: Shapes | None = None
         with self.until_end:
             # files that are still mapped cannot be deleted on every system
             made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)
@@ -118,9 +123,8 @@ class Session(AbstractContextManager["Session"]):
                     f"--memory allows {' and '.join(names)} {in_bytes(room)} together; they need at least "
                     f"{in_bytes(held)}"
                 )
-            pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self.scenarios = self.loaded.scenarios
-            self._take(devices, objective, pinned)
+            self._take(devices, objective)
             self.model_record = ModelRecord.of(self.graph, self.loaded.name)
             kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
             self.digest = _digest(self.loaded.path, inputs, kinds)
@@ -134,9 +138,10 @@ class Session(AbstractContextManager["Session"]):
             self.until_end = self.until_end.pop_all()
 
     def __exit__(self, *_: object) -> None:
+        self.loaded, self._shapes = replace(self.loaded, model=None), None  # which may be mapped from its file
         self.until_end.close()
 
-    def _take(self, devices: DeviceSet, objective: Objective, pinned: IntArray) -> None:
+    def _take(self, devices: DeviceSet, objective: Objective) -> None:
         """Set the devices, and derive the graph with the precision in which they hold half constants."""
         graph = self.loaded.graph
         in_half = not self.is_on_torch and bool(half_constants(graph).any())
@@ -146,7 +151,10 @@ class Session(AbstractContextManager["Session"]):
         self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
         self.widens = self.in_single & (not self.in_single.all())  # [D] as above, unless the graph has wide sizes
         units, labels = self.loaded.units, self.loaded.labels
+        names = [spec.name for spec in devices.placed]
+        pinned = pinned_devices(graph.op_names, self._pins, names, floating_ops(self.graph))
         self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
+        self._problems: dict[object, Problem] = {}
 
     def use(self, devices: DeviceSet) -> None:
         """Replace the devices by the same ones with other properties, and other rivals, and restart the worker.
@@ -156,8 +164,7 @@ class Session(AbstractContextManager["Session"]):
         for old, new in zip(self.devices.placed, devices.placed, strict=True):
             if (known := self._unsupported.get(_kind(old))) is not None:
                 self._unsupported[_kind(new)] = known
-        assert self.model.pinned is not None
-        self._take(devices, self.model.objective, self.model.pinned)
+        self._take(devices, self.model.objective)
         assert isinstance(self.client.setup, WorkerSetup)
         self.client.setup = replace(self.client.setup, devices=devices.all)
         self.client.restart()
@@ -217,10 +224,30 @@ class Session(AbstractContextManager["Session"]):
 
         Raises DeviceError if no device supports an op, OptionError for pins that cannot be kept.
         """
-        refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
-        memory_bytes = None if profile is None else self.model.memory_bytes(profile, self._limits)
+        is_free = is_free and bool(self._pins)
+        share = DEFAULT_SHARE if max_share is None else max_share
+        fused = () if profile is None else profile.fused
         model = replace(self.model, pinned=None) if is_free else self.model
-        return model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
+        if (key := (share, fused, is_free)) not in self._problems:
+            refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
+            self._problems[key] = model.problem(refused, fused, max_share=share)
+        problem = replace(self._problems[key], objective=model.objective)
+        if profile is None:
+            return problem
+        return model.priced(problem, profile, model.memory_bytes(profile, self._limits), by_op=self.is_on_torch)
+
+    @property
+    def ov_model(self) -> ov.Model:
+        """The model as OpenVINO has it, which is not to be changed; a workload has none."""
+        assert self.loaded.model is not None
+        return self.loaded.model
+
+    @property
+    def shapes(self) -> Shapes:
+        """The ops of the model as rules of division see them, made once for each graph."""
+        if self._shapes is None or self._shapes.graph is not self.graph:
+            self._shapes = shapes_of(self.ov_model, self.graph)
+        return self._shapes
 
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
         """Return the memory in bytes by device: the limit, or else what the profile says, where it is known."""
