@@ -13,6 +13,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.exports.base import Exporter, document
+from hsdag.ir.device import DeviceIndex
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import Colocation, colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -36,11 +37,12 @@ def csv_text(placement: Placement, model: ov.Model | None) -> str:
     if model is not None:
         graph = graph_of(model)
         rows = list(zip(graph.op_names, graph.op_types, placement.devices_of(graph), strict=True))
-    names = {device.name: device.openvino_name for device in placement.devices}
+    index = DeviceIndex.of(placement.devices)
+    names = index.openvino_named(index.positions(device for *_, device in rows))
     text = StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    table.writerows((*row, names[row[-1]]) for row in rows)
+    table.writerows((*row, name) for row, name in zip(rows, names, strict=True))
     return text.getvalue()
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from hsdag.base.errors import DeviceError, OptionError, PlacementError, in_callers_words
 from hsdag.base.files import parse_record, read_text, write_atomically
-from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
 from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.graph.computation_graph import ComputationGraph
 
@@ -386,9 +386,8 @@ class Placement(Record):
         from hsdag.ir.graph.build import graph_of
 
         self.check_openvino()
-        fixed = self.fixed(model)
-        names = {device.name: device.openvino_name for device in self.devices}
-        return fixed, [names[device] for device in self.devices_of(graph_of(fixed))]
+        fixed, index = self.fixed(model), DeviceIndex.of(self.devices)
+        return fixed, index.openvino_named(index.positions(self.devices_of(graph_of(fixed))))
 
     def fixed(self, model: ov.Model) -> ov.Model:
         """Return a copy of ``model`` whose inputs without a fixed shape have the shape in which it was placed.

@@ -17,7 +17,7 @@ import numpy as np
 
 from hsdag.base.errors import DeviceError
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.gates import has_one_thread
@@ -183,11 +183,11 @@ class Profiler:
         spec = devices[d]
         begin_s = self.clock()
         own = np.asarray(carrier == d)
-        on = [devices[c].openvino_name for c in carrier.tolist()]
+        on = DeviceIndex.of(devices).openvino_named(carrier.tolist())
         # all that times depend on, except the machine: the cache is this machine's own
         key: dict[str, Any] = {"what": "ops", "model": self.digest, "device": identity(spec)}
         if not own.all():
-            key["carriers"] = [identity(other) for other in devices if other.openvino_name in on]
+            key["carriers"] = [identity(devices[c]) for c in np.unique(carrier).tolist()]
         stored: Mapping[str, Any] | None = self.cache.get(key, self.effort.limit_s)
         alike = self._measured.setdefault(repr(key), spec.name)
         if stored is not None and alike != spec.name:
@@ -290,7 +290,7 @@ class Profiler:
 
     def _links(self, devices: Sequence[DeviceSpec]) -> _Group:
         """Return the group of the seconds of every probe beside its ops: on each device, and cut between each two."""
-        names = [spec.openvino_name for spec in devices]
+        names = DeviceIndex.of(devices).openvino_names
         targets = [*((name,) for name in names), *itertools.permutations(names, 2)]
         probes = [[self._probe(pair, *sizes) for pair in targets] for sizes in PROBES]
 

@@ -17,7 +17,7 @@ from hsdag import __version__
 from hsdag.base.errors import ExecutionError, HsdagError
 from hsdag.base.processes import CandidateFailed, WorkerDefect
 from hsdag.commands.place.session import TORCH_WORKER_COMMAND
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.placement.placement import Record
 from hsdag.models import build_model
 from hsdag.runtime.machine.devices import list_cuda
@@ -107,7 +107,7 @@ def check_cuda(
                 items.append(Item(name, False, " ".join(str(failure).split())))
             else:
                 items.append(Item(name, True, detail))
-    names = tuple(spec.name for spec in specs)
+    names = DeviceIndex.of(specs).names
     return CudaReport(devices=names, machine=machine | gpus, is_on_gpu=bool(gpus), items=tuple(items))
 
 
@@ -119,10 +119,10 @@ def setup_of(specs: Sequence[DeviceSpec], folder: Path) -> WorkerSetup:
 
 def check_model(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
     """Check that a zoo model with randomly placed ops computes what OpenVINO's CPU device does."""
-    names = [spec.openvino_name for spec in specs]
-    num_ops = len(ask("choices", names[0]))
-    drawn = np.random.default_rng(0).integers(0, len(names), num_ops).tolist()
-    ask("open", "placed", Candidate(",".join(names), tuple(names[d] for d in drawn), executor="cuda"))
+    index = DeviceIndex.of(specs)
+    num_ops = len(ask("choices", index.openvino_names[0]))
+    drawn = index.openvino_named(np.random.default_rng(0).integers(0, len(specs), num_ops).tolist())
+    ask("open", "placed", Candidate(",".join(index.openvino_names), tuple(drawn), executor="cuda"))
     ask("open", "reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
     gap = ask("difference", "placed", "reference")["max_relative"]
     if gap is None or gap > BAR:

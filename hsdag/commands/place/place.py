@@ -552,8 +552,8 @@ def _bound(search: Search, final: FinalComparison) -> str:
 
 def _dividing(search: Search, model_path: str | None) -> str | None:
     """Return the command that partitions the CPU if it is the only device, else None."""
-    names = [spec.openvino_name for spec in search.session.devices.placed]
-    if names != ["CPU"] or search.options.arguments is None or model_path is None or search.session.is_on_torch:
+    names = search.session.devices.index.openvino_names
+    if names != ("CPU",) or search.options.arguments is None or model_path is None or search.session.is_on_torch:
         return None
     return command_line(["hsdag", "place", model_path, *search.options.arguments, "--partition-cpu", "2"])
 
@@ -572,7 +572,8 @@ def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
     devices = _answer_devices(search, final)
     if not set(devices) <= set(names):
         return {}
-    held = resident_weight_bytes(session.graph, np.array([names.index(name) for name in devices]), session.widens)
+    homes = np.array(session.devices.index.positions(devices))
+    held = resident_weight_bytes(session.graph, homes, session.widens)
     return dict(zip(names, held.tolist(), strict=True))
 
 

@@ -18,7 +18,7 @@ from hsdag.base.errors import OptionError, PlacementError, SearchError, check_se
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
 from hsdag.commands.place.loaded_model import PlacedModel, read_for_torch, read_model
 from hsdag.drawing import in_bytes
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.coarsen import DEFAULT_SHARE
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
@@ -100,7 +100,7 @@ class Session(AbstractContextManager["Session"]):
             raise OptionError(f"no such file: {inputs}; --input takes an .npz file with one array per input")
         self.is_on_torch = executor == "cuda"
         self._limits, self._pins = dict(memory_bytes or {}), pins
-        known = [spec.name for spec in devices.all]
+        known = DeviceIndex(devices.all).names
         for limited in self._limits:
             if limited not in known:
                 raise OptionError(f"--memory names device {limited!r}; the devices are {', '.join(known)}")
@@ -116,7 +116,7 @@ class Session(AbstractContextManager["Session"]):
             else:
                 self.loaded = read_model(source, shapes, spare, folder, scenarios)
             graph = self.loaded.graph
-            names = known[: len(devices.placed)]
+            names = devices.index.names
             held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
             if names and room < held:
                 raise OptionError(
@@ -151,8 +151,7 @@ class Session(AbstractContextManager["Session"]):
         self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
         self.widens = self.in_single & (not self.in_single.all())  # [D] as above, unless the graph has wide sizes
         units, labels = self.loaded.units, self.loaded.labels
-        names = [spec.name for spec in devices.placed]
-        pinned = pinned_devices(graph.op_names, self._pins, names, floating_ops(self.graph))
+        pinned = pinned_devices(graph.op_names, self._pins, devices.index.names, floating_ops(self.graph))
         self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
         self._problems: dict[object, Problem] = {}
 
@@ -266,19 +265,20 @@ class Session(AbstractContextManager["Session"]):
             if held > limit
         }
 
-    def of_units(self, problem: Problem, chosen: Sequence[str]) -> IntArray | None:
+    def of_units(self, problem: Problem, devices: Sequence[int] | IntArray) -> IntArray | None:
         """Convert devices of ops to a placement of units [U]; None if that is not legal.
 
         The op with the most FLOPs decides for its unit.
 
         Args:
-            chosen: OpenVINO's name of the device of each op [N].
+            devices: Index of the device of each op [N], -1 if that is not known; empty if none is.
         """
-        index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
         placement = np.full(problem.num_units, -1, dtype=np.int64)
-        for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op decides, as the last
-            if chosen and chosen[v] in index:
-                placement[problem.units.partition.labels[v]] = index[chosen[v]]
+        if len(devices):
+            home = np.asarray(devices, dtype=np.int64)
+            rising = np.argsort(self.graph.flops, kind="stable")
+            known = rising[home[rising] >= 0]
+            placement[problem.units.partition.labels[known]] = home[known]  # the heaviest op decides, as the last
         return placement if (placement >= 0).all() and problem.is_legal(placement) else None
 
     def automatic_ops(self, target: str) -> list[str]:
@@ -356,15 +356,16 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
     A single device that is not placed on has the peak of any other with all ops. Raises CandidateFailed if the devices
     of ops are not known.
     """
-    names = [spec.openvino_name for spec in session.devices.placed]
+    index = session.devices.index
     able = np.flatnonzero(problem.supported.all(axis=0)).tolist()
-    whole = [names.index(candidate.target)] if candidate.target in names else able
+    whole = index.openvino_positions([candidate.target]) if candidate.target in index.openvino_names else able
     units = None
     if candidate.devices is not None:
-        units = session.of_units(problem, candidate.devices)
+        units = session.of_units(problem, index.openvino_positions(candidate.devices))
     elif candidate.target.startswith("HETERO:"):
-        units = session.of_units(problem, session.automatic_ops(candidate.target))
-    elif candidate.target in [spec.openvino_name for spec in session.devices.all] and whole:
+        chosen = session.automatic_ops(candidate.target)
+        units = session.of_units(problem, index.openvino_positions(chosen))
+    elif candidate.target in DeviceIndex(session.devices.all).openvino_names and whole:
         units = np.full(problem.num_units, whole[0])
     if units is None:
         raise CandidateFailed("its peak of memory is not known, since nothing says which op is where")
@@ -373,27 +374,27 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
 
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     """Return a placement as a candidate to measure. Raises PlacementError if it is for another model."""
-    names = {device.name: canonical(device).openvino_name for device in placement.devices}
+    own, here = DeviceIndex.of(placement.devices), DeviceIndex.of(map(canonical, placement.devices))
     if placement.copies:
         placement.check_model(session.graph)
         each: list[tuple[str | Candidate, int]] = []
         for copy in placement.copies:
             pipeline = None if copy.device else placed_candidate(session, name, placement.pipeline(copy), executor)
-            each.append((pipeline or names[copy.devices[0]], copy.requests))
+            name_here = here.openvino_named(own.positions(copy.devices[:1]))[0]
+            each.append((pipeline or name_here, copy.requests))
         return Candidate.copied(each)
     if placement.shards and executor != "hetero":
         regions, homes = regions_of(placement, session.graph)
-        return Candidate.sharded(regions, homes, list(names.values()))
+        return Candidate.sharded(regions, homes, here.openvino_names)
     try:
-        devices = [names[device] for device in placement.devices_of(session.graph)]
+        devices = here.openvino_named(own.positions(placement.devices_of(session.graph)))
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from error
     if executor == "hetero":
         return Candidate.placed(devices)
     priority = placement.priority_of(session.graph)
-    order = [names[device.name] for device in placement.devices]
     by_load = find_objective(placement.objective).is_steady
-    return Candidate.side_by_side(devices, order, priority, by_load=by_load, executor=executor)
+    return Candidate.side_by_side(devices, here.openvino_names, priority, by_load=by_load, executor=executor)
 
 
 def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) -> Timeline:
@@ -424,11 +425,11 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
     graph = session.graph
-    index = {spec.openvino_name: d for d, spec in enumerate(shown)}
     primitives: list[tuple[list[int], float, int, str]] = answer["primitives"]
     home = dict.fromkeys((submodel for _, _, submodel, _ in primitives), 0)
     if candidate.devices is not None:
-        home |= {submodel: index[candidate.devices[ops[0]]] for ops, _, submodel, _ in primitives if ops}
+        devices = DeviceIndex.of(shown).openvino_positions(candidate.devices)
+        home |= {submodel: devices[ops[0]] for ops, _, submodel, _ in primitives if ops}
     names, types = list(graph.op_names), list(graph.op_types)
     rows: list[tuple[int, int, float, float]] = []
     gap_s = max(answer["latency_s"] - sum(p[1] for p in primitives), 0.0) / max(len(home), 1)

@@ -215,7 +215,7 @@ class ShardProposals:
         """Return the graph of the model divided in this way."""
         found = next((made for each, made in self._made if each == sharding), None)
         if found is None:
-            how = sharding.regions, sharding.devices, [spec.name for spec in self.session.devices.placed]
+            how = sharding.regions, sharding.devices, self.session.devices.index.names
             made = shard(self.session.ov_model, self.session.graph, *how, fills=False, known=self.shapes)
             found = made.outline
             if self.session.scenarios:
@@ -273,8 +273,7 @@ def shard_costs(costs: WorkConservingCosts) -> ShardCosts:
 
 def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
     """Return a way to divide the model as a candidate."""
-    order = [spec.openvino_name for spec in session.devices.placed]
-    return Candidate.sharded(sharding.regions, sharding.devices, order)
+    return Candidate.sharded(sharding.regions, sharding.devices, session.devices.index.openvino_names)
 
 
 def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
@@ -287,4 +286,4 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     """Return the bytes of weights on each device, by name; shared weights count on each device that needs them."""
     held = resident_weight_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
-    return dict(zip([spec.name for spec in session.devices.placed], held, strict=True))
+    return dict(zip(session.devices.index.names, held, strict=True))
