@@ -72,9 +72,8 @@ def submodels(placement: Placement, graph: ComputationGraph) -> Partition:
 
     Constants and shape computations belong to no submodel; they are counted to that of their first reader.
     """
-    ids = {device.name: d for d, device in enumerate(placement.devices)}
-    devices = np.asarray([ids[name] for name in placement.devices_of(graph)], dtype=np.int64)
-    labels = SubmodelCollector(graph).submodel_of(devices)
+    devices = DeviceIndex.of(placement.devices).positions(placement.devices_of(graph))
+    labels = SubmodelCollector(graph).submodel_of(np.asarray(devices, dtype=np.int64))
     for v in graph.topological_order[::-1].tolist():
         if labels[v] < 0:
             readers = graph.successors.of(v)

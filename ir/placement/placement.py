@@ -326,11 +326,11 @@ class Placement(Record):
         from hsdag.ir.graph.build import corresponding_nodes
         from hsdag.ir.placement.prepared import prepare
 
-        fixed, devices = self._openvino_devices(model)
+        fixed, graph, devices = self._openvino_devices(model)
         device_of = {node.get_name(): name for node, name in zip(fixed.get_ordered_ops(), devices, strict=True)}
         for node, counterpart in zip(model.get_ordered_ops(), corresponding_nodes(model, fixed), strict=True):
             node.get_rt_info()["affinity"] = device_of[counterpart.get_name()]
-        return prepare(fixed).place(devices, self.devices)
+        return prepare(fixed, graph).place(devices, self.devices)
 
     def compile(
         self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None, beside: Any = None
@@ -351,14 +351,14 @@ class Placement(Record):
         if self.copies:
             under_hetero = lambda model, pipeline, *_: pipeline.compile(core, model, properties)  # noqa: E731
             return self._compile_copies(core, model, properties, beside or under_hetero)
-        fixed, devices = self._openvino_devices(model)
+        fixed, graph, devices = self._openvino_devices(model)
         specs = [device for device in self.devices if device.name in self.used_devices]
         if len(specs) == 1:
             placed = with_gates_apart(fixed, specs[0])
             target = specs[0].openvino_name
             options = dict(properties or {})
         else:
-            placed = prepare(fixed).place(devices, specs)
+            placed = prepare(fixed, graph).place(devices, specs)
             target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
             options = hetero_properties(specs, properties)
         for spec in specs:
@@ -381,13 +381,14 @@ class Placement(Record):
             copies.append((over, copy.requests))
         return compile_copies(core, fixed, copies, properties)
 
-    def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, list[str]]:
-        """Return ``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""
+    def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, ComputationGraph, list[str]]:
+        """Return ``fixed(model)``, its graph, and OpenVINO's name of the device of each of its ops [N]."""
         from hsdag.ir.graph.build import graph_of
 
         self.check_openvino()
         fixed, index = self.fixed(model), DeviceIndex.of(self.devices)
-        return fixed, index.openvino_named(index.positions(self.devices_of(graph_of(fixed))))
+        graph = graph_of(fixed)
+        return fixed, graph, index.openvino_named(index.positions(self.devices_of(graph)))
 
     def fixed(self, model: ov.Model) -> ov.Model:
         """Return a copy of ``model`` whose inputs without a fixed shape have the shape in which it was placed.

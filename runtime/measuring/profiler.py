@@ -337,7 +337,7 @@ class Profiler:
 
         def measure() -> FloatArray:
             asked = [
-                ask(Worker.sync, pair, self._probe(tuple(spec.openvino_name for spec in pair), 1, size))
+                ask(Worker.sync, pair, self._probe(DeviceIndex.of(pair).openvino_names, 1, size))
                 for size in SYNC_BYTES
                 for pair in pairs
             ]

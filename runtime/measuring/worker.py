@@ -386,7 +386,7 @@ class Worker(CallHandler):
         """
         if kind == "model" and self.model.get_variables():
             return None
-        key = kind, tuple(spec.openvino_name for spec in (*devices, *whole_devices))
+        key = kind, DeviceIndex.of((*devices, *whole_devices)).openvino_names
         if key not in self._probes:
             self._probes[key] = self._requests_beside((*devices, *whole_devices), kind)
         return times_beside(self._probes[key], len(whole_devices))
@@ -394,9 +394,9 @@ class Worker(CallHandler):
     def _requests_beside(self, devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
         """Return requests of the model, or of a small one, on each device, which have run once."""
         model = self.model if kind == "model" else probe_model(kind)
-        core = self._core_of(devices)
-        with self._compiling(",".join(spec.openvino_name for spec in devices)), device_calls():
-            compiled = [core.compile_model(model, spec.openvino_name) for spec in devices]
+        core, names = self._core_of(devices), DeviceIndex.of(devices).openvino_names
+        with self._compiling(",".join(names)), device_calls():
+            compiled = [core.compile_model(model, name) for name in names]
             if kind == "model":
                 requests = [self._infer_request(each).stream(self.courses[0]) for each in compiled]
             else:

@@ -58,7 +58,7 @@ from hsdag.commands.place.tuning import (
     tune,
 )
 from hsdag.commands.place.wanted import Wanted
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.scenario import context_of
 from hsdag.ir.placement.divided import sharded_fields
@@ -682,12 +682,12 @@ def ignored(options: PlaceOptions) -> str | None:
 def automatic_candidates(session: Session) -> dict[str, Candidate]:
     """Return OpenVINO's own choices by the names that users know; of torch's devices each alone, without the engine."""
     candidates, devices = dict[str, Candidate](), session.devices
-    shown = {spec.openvino_name: spec.name for spec in devices.all}
+    shown = DeviceIndex(devices.all)
     is_steady = session.model.objective.is_steady
     own = plain_targets(devices.all) if session.is_on_torch else automatic_targets(devices.placed, devices.rivals)
     for target in own:
         mode, _, names = target.partition(":")
-        label = ",".join(shown[name] for name in names.split(","))
+        label = ",".join(shown.named(shown.openvino_positions(names.split(","))))
         cumulative = {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"} if is_steady and mode == "AUTO" else {}
         candidates[f"{mode}:{label}"] = Candidate(target, properties=cumulative)
     return candidates

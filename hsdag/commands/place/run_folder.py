@@ -24,7 +24,7 @@ from hsdag.base.files import FileLock, first_problem, read_text, write_atomicall
 from hsdag.commands.place.load_placement import refuse_model
 from hsdag.commands.place.loaded_model import PlacedModel
 from hsdag.commands.place.result import PlaceResult, PlanRecord, read_result
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
@@ -337,7 +337,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         record = self.record
         labels = units = None
         placed = [device for device in record.devices if device.name in record.placed]
-        names = [spec.name for spec in placed]
+        names = DeviceIndex.of(placed).names
         if record.labels is not None:
             labels = OpLabels(**{name: tuple(column) for name, column in record.labels.items()})
             if self.profile is not None:

@@ -417,18 +417,18 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
             asked = ask(Worker.timeline, session.runner.hinted(candidate), runs, session.runner.limits.inference_s)
             return replace(session.client.call(asked, 300.0), name=session.model_record.name)
         used = candidate.devices or (candidate.target,)
-        shown = [spec for spec in session.devices.all if spec.openvino_name in used]
-        if not shown:
+        index = DeviceIndex.of(spec for spec in session.devices.all if spec.openvino_name in used)
+        if not index.specs:
             raise SearchError(f"no trace: {candidate.target} is no device; name one, or a placement")
         plain = Candidate(candidate.target, candidate.devices)
-        answer = session.client.call(ask(Worker.op_times, plain, shown[0].openvino_name, runs, 10.0), 300.0)
+        answer = session.client.call(ask(Worker.op_times, plain, index.openvino_names[0], runs, 10.0), 300.0)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
     graph = session.graph
     primitives: list[tuple[list[int], float, int, str]] = answer["primitives"]
     home = dict.fromkeys((submodel for _, _, submodel, _ in primitives), 0)
     if candidate.devices is not None:
-        devices = DeviceIndex.of(shown).openvino_positions(candidate.devices)
+        devices = index.openvino_positions(candidate.devices)
         home |= {submodel: devices[ops[0]] for ops, _, submodel, _ in primitives if ops}
     names, types = list(graph.op_names), list(graph.op_types)
     rows: list[tuple[int, int, float, float]] = []
@@ -453,7 +453,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
         name=session.model_record.name,
         op_names=tuple(names),
         op_types=tuple(types),
-        device_names=tuple(spec.name for spec in shown),
+        device_names=index.names,
         ops=OpIntervals(table[0].astype(np.int64), table[1].astype(np.int64), table[2], table[3]),
         transfers=TransferIntervals(none, none, none, no_time, no_time, no_time),
         edges=np.stack([graph.edge_src, graph.edge_dst], axis=1),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import openvino as ov
 import pytest
 
-from hsdag.commands.place import loaded_model, session
+from hsdag.commands.place import session
+from hsdag.commands.place.loaded_model import PlacedModel
 from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.graph.coarsen import placement_units
 from hsdag.runtime.machine.devices import CpuTopology, DeviceSet, resolve_devices
 
 CPU = DeviceSpec("CPU", "CPU")
@@ -35,20 +37,34 @@ def test_a_whole_cpu_shows_what_parts_gain_together_where_they_have_all_its_thre
 def test_a_model_is_read_once_and_its_units_and_shapes_are_made_once_for_what_asks_for_the_same(
     in_memory: bool, tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, made = list[Any](), list[Any]()
     source = ov.Core().read_model(tiny_resnet) if in_memory else tiny_resnet
-    read_model = ov.Core.read_model
-    monkeypatch.setattr(ov.Core, "read_model", lambda *given: read.append(given) or read_model(*given))
-    units = loaded_model.placement_units
-    monkeypatch.setattr(loaded_model, "placement_units", lambda *given, **how: made.append(how) or units(*given, **how))
-    with session.Session(source, resolve_devices(None, 2)) as found:
+    units = patch(f"{PlacedModel.__module__}.placement_units", wraps=placement_units)
+    reading = patch.object(ov.Core, "read_model", autospec=True, side_effect=ov.Core.read_model)
+    with units as made, reading as read, session.Session(source, resolve_devices(None, 2)) as found:
         monkeypatch.setattr(found, "unsupported_ops", lambda _: np.zeros(0, dtype=np.int64))
-        again, coarse = (found.problem(is_free=free, max_share=share) for free, share in ((True, None), (False, 1.0)))
+        again, coarse = found.problem(is_free=True), found.problem(max_share=1.0)
         assert found.problem().units is again.units
         assert found.problem(max_share=1.0).units is coarse.units
         assert found.shapes is found.shapes
-        alone = [each.placement for each in again.alone]
-        by_op = [again.expand(each) for each in alone]
-        by_op[1][found.graph.flops < found.graph.flops.max()] = -1  # the heaviest op alone does not say it of all units
-        assert [found.of_units(again, each) is None for each in (*by_op, [])] == [False, True, True]
-    assert (len(read), [each["max_share"] for each in made]) == (1, [1 / 16, 1.0])
+    assert (read.call_count, made.call_count) == (1, 2)
+
+
+def test_the_heaviest_op_of_a_unit_whose_device_is_known_decides_for_it(
+    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with session.Session(tiny_resnet, resolve_devices(None, 2)) as found:
+        monkeypatch.setattr(found, "unsupported_ops", lambda _: np.zeros(0, dtype=np.int64))
+        problem = found.problem()
+        wanted = np.arange(problem.num_units) % 2
+        devices = problem.expand(wanted)
+        heaviest = np.zeros(problem.num_units, dtype=np.int64)
+        rising = np.argsort(found.graph.flops, kind="stable")
+        heaviest[problem.units.partition.labels[rising]] = rising
+        lighter = np.setdiff1d(np.arange(found.graph.num_ops), heaviest)
+        for changed in (devices[lighter], 1 - devices[lighter], np.full(len(lighter), -1)):
+            devices[lighter] = changed
+            units = found.of_units(problem, devices)
+            assert units is not None
+            assert units.tolist() == wanted.tolist()
+        assert found.of_units(problem, np.where(problem.units.partition.labels, devices, -1)) is None
+        assert found.of_units(problem, ()) is None
