@@ -191,8 +191,7 @@ class Trial:
         if made is None:
             return None
         specs = self.devices(precision)
-        names = [specs[d].openvino_name for d in made[1].devices]
-        with compile_on(self.core, made[1].model, made[1].graph, specs, names) as compiled:
+        with compile_on(self.core, made[1].model, made[1].graph, specs, made[1].devices) as compiled:
             return self.ratio(list(compiled(self.inputs).to_tuple()), precision)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import cache, cached_property, wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
 
@@ -135,6 +135,57 @@ class DeviceSpec:
             core.get_property(self.openvino_name, "FULL_DEVICE_NAME")
         except RuntimeError as error:
             raise DeviceError(f"device {self.name!r} ({self.plugin}) fails to load: {last_line(error)}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceIndex:
+    """Devices in an order: a device is known by its position here, by its name, and by OpenVINO's name.
+
+    >>> index = DeviceIndex.of([DeviceSpec("GPU", "GPU"), DeviceSpec("FAST", "CPU")])
+    >>> index.openvino_named(index.positions(["FAST", "GPU", "FAST"]))
+    ['CPU_FAST', 'GPU', 'CPU_FAST']
+    """
+
+    specs: tuple[DeviceSpec, ...]
+
+    @staticmethod
+    def of(specs: Iterable[DeviceSpec]) -> DeviceIndex:
+        """Return the index of devices in their order."""
+        return DeviceIndex(tuple(specs))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the devices."""
+        return tuple(spec.name for spec in self.specs)
+
+    @cached_property
+    def openvino_names(self) -> tuple[str, ...]:
+        """Return OpenVINO's names of the devices."""
+        return tuple(spec.openvino_name for spec in self.specs)
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {name: d for d, name in enumerate(self.names)}
+
+    @cached_property
+    def _openvino_position(self) -> dict[str, int]:
+        return {name: d for d, name in enumerate(self.openvino_names)}
+
+    def positions(self, names: Iterable[str]) -> list[int]:
+        """Return the position of each device by its name. Raises KeyError for a name that no device has."""
+        return [self._position[name] for name in names]
+
+    def openvino_positions(self, names: Iterable[str]) -> list[int]:
+        """Return the position of each device by OpenVINO's name; -1 for a name that no device has."""
+        return [self._openvino_position.get(name, -1) for name in names]
+
+    def named(self, positions: Iterable[int]) -> list[str]:
+        """Return the name of the device at each position."""
+        return [self.names[d] for d in positions]
+
+    def openvino_named(self, positions: Iterable[int]) -> list[str]:
+        """Return OpenVINO's name of the device at each position."""
+        return [self.openvino_names[d] for d in positions]
 
 
 def plugin_library(name: str) -> str:

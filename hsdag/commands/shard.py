@@ -11,6 +11,7 @@ import openvino as ov
 
 from hsdag.base.errors import OptionError, PlacementError, chosen, option
 from hsdag.commands.place.session import Session
+from hsdag.ir.device import DeviceIndex
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -61,11 +62,12 @@ def divide(
     found = ShardChooser(shapes_of(model, graph), costs, _shares(shares, len(specs)), taken).best()
     if found is None:
         raise OptionError(f"no two devices can divide ops of this model in these shares by {' or '.join(taken)}")
-    regions = _divisible(model, graph, found.regions, found.devices, [spec.name for spec in specs])
+    names = DeviceIndex.of(specs).names
+    regions = _divisible(model, graph, found.regions, found.devices, names)
     if all(region.scheme == "replicated" for region in regions):
         raise OptionError("none of the regions of this model can be divided")
     placement = Placement(
-        **sharded_fields(regions, found.devices, graph, [spec.name for spec in specs]),
+        **sharded_fields(regions, found.devices, graph, names),
         model=ModelRecord.of(graph),
         devices=list(specs),
         names=dict(zip(graph.canonical_names, graph.op_names, strict=True)),
@@ -100,7 +102,7 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
 
     Raises DeviceError for a device that cannot be profiled.
     """
-    names = [spec.name for spec in placement.devices]
+    names = DeviceIndex.of(placement.devices).names
     with Session(path, DeviceSet(tuple(placement.devices), ()), shapes=shapes, executor="work-conserving") as session:
         profile = session.profile(side_by_side=True)
     graph = graph_of(model)

@@ -13,6 +13,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.exports.base import Exporter, document
+from hsdag.ir.device import DeviceIndex
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import Colocation, colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -36,11 +37,12 @@ def csv_text(placement: Placement, model: ov.Model | None) -> str:
     if model is not None:
         graph = graph_of(model)
         rows = list(zip(graph.op_names, graph.op_types, placement.devices_of(graph), strict=True))
-    names = {device.name: device.openvino_name for device in placement.devices}
+    index = DeviceIndex.of(placement.devices)
+    names = index.openvino_named(index.positions(device for *_, device in rows))
     text = StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    table.writerows((*row, names[row[-1]]) for row in rows)
+    table.writerows((*row, name) for row, name in zip(rows, names, strict=True))
     return text.getvalue()
 
 
@@ -70,9 +72,8 @@ def submodels(placement: Placement, graph: ComputationGraph) -> Partition:
 
     Constants and shape computations belong to no submodel; they are counted to that of their first reader.
     """
-    ids = {device.name: d for d, device in enumerate(placement.devices)}
-    devices = np.asarray([ids[name] for name in placement.devices_of(graph)], dtype=np.int64)
-    labels = SubmodelCollector(graph).submodel_of(devices)
+    devices = DeviceIndex.of(placement.devices).positions(placement.devices_of(graph))
+    labels = SubmodelCollector(graph).submodel_of(np.asarray(devices, dtype=np.int64))
     for v in graph.topological_order[::-1].tolist():
         if labels[v] < 0:
             readers = graph.successors.of(v)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.build import graph_of, ordered_ops
 from hsdag.ir.graph.gates import has_one_thread
 from hsdag.ir.placement.divided import divided
@@ -53,8 +53,7 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
     devices = [device for device in placement.devices if device.name in placement.used_devices]
-    index = {device.name: d for d, device in enumerate(devices)}
-    home = np.asarray([index[name] for name in placement.devices_of(graph)], dtype=np.int64)
+    home = np.asarray(DeviceIndex.of(devices).positions(placement.devices_of(graph)), dtype=np.int64)
     is_steady = find_objective(placement.objective).is_steady
     cut = plan_cut(graph, home, len(devices), by_load=is_steady).cut
     op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.base.errors import ModelError
-from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, padded
+from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, fact_of_graph, padded
 from hsdag.ir.graph.flops import Shape, op_flops
 from hsdag.ir.graph.reader import Shapes, load_model
 from hsdag.ir.graph.state import DRAWING_TYPES
@@ -173,6 +173,7 @@ def _all_in(node: Any) -> Iterator[Any]:
             yield from _all_in(inner)
 
 
+@fact_of_graph
 def fingerprint(graph: ComputationGraph) -> str:
     """Return the SHA-256 over types, shapes, element types and edges under canonical names; weights are left out."""
     lines = [

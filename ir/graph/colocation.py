@@ -3,8 +3,11 @@
 A placement assigns a device to every co-location set. Ops whose value does not depend on the data (constants,
 arithmetic on constants, arithmetic on shapes) *float*: they belong to the set of their first consumer, and
 are copied for consumers on other devices when an affinity map is applied. So they never tie two sets
-together and never cut a chain of weight decompression from its MatMul, Convolution or Gather. In models that keep
-state, the cheap ops between the model's inputs and its layers float too (``state.repeated_ops``).
+together and never cut a chain of weight decompression from its MatMul, Convolution or Gather.
+
+In models that keep state, all layers read the attention mask, rotary tables, beam numbers and shapes beside the
+residual stream, which a few cheap ops compute from the model's inputs. Every device computes these *repeated* ops for
+itself, so that only the residual stream has to cross: they float too.
 """
 
 from __future__ import annotations
@@ -15,19 +18,34 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.base.errors import PlacementError
-from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray, inverse_of, ranked_order
+from hsdag.ir.graph.computation_graph import (
+    BoolArray,
+    ComputationGraph,
+    FloatArray,
+    IntArray,
+    fact_of_graph,
+    inverse_of,
+    ranked_order,
+)
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.graph.state import (
+    MOVING_TYPES,
     SHAPE_OF_TYPES,
     STATE_TYPES,
-    carried_by_repeated,
     computed_once,
-    repeated_ops,
     tied_by_state,
+    variable_of,
 )
 
 NEVER_FLOATING_TYPES = STATE_TYPES | {"Result", "If", "Loop", "TensorIterator"}
 """Op types that are not copied even if all their inputs are constant: they hold state or have a body."""
+CHEAP_TYPES = MOVING_TYPES | frozenset(
+    "Add Subtract Multiply Divide Mod FloorMod Negative Abs Minimum Maximum Power Sqrt Cos Sin Exp Range Select MatMul "
+    "Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot LogicalXor BitwiseAnd "
+    "BitwiseOr BitwiseNot ConvertLike Split VariadicSplit StridedSlice GatherElements GatherND CumSum ReduceProd "
+    "ReduceSum ReduceMin ReduceMax Floor Ceiling Clamp Trilu Eye".split()
+)
+"""Op types that are repeated on every device if all their inputs are known there and none is a table of weights."""
 QUANTISING_TYPES = frozenset({"FakeQuantize", "FakeConvert"})
 QUANTISED = frozenset("i8 u8 i4 u4 i2 u2 u1 u3 u6 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0".split())
 HALF = frozenset({"f16", "bf16"})
@@ -59,6 +77,7 @@ class Colocation:
         return Partition.from_labels(cycles[wider.labels])
 
 
+@fact_of_graph
 def colocate(graph: ComputationGraph) -> Colocation:
     """Return the co-location constraints of a graph, in near-linear time.
 
@@ -70,13 +89,11 @@ def colocate(graph: ComputationGraph) -> Colocation:
 
     Bodies of If, Loop and TensorIterator are inside their op and need no constraint.
     """
-    known = known_ops(graph)
-    repeated = repeated_ops(graph, known)
-    floating = known | repeated
+    known, floating = known_ops(graph), floating_ops(graph)
     edge_kept = ~floating[graph.edge_src]
     ops = np.arange(graph.num_ops, dtype=np.int64)
     tied = np.asarray(tied_by_state(graph, floating), dtype=np.int64).reshape(-1, 2)
-    carried, carried_to = carried_by_repeated(graph, repeated, known)
+    carried, carried_to = carried_by_repeated(graph)
     src = np.append(graph.edge_src[edge_kept], graph.edge_src[carried])
     dst = np.append(graph.edge_dst[edge_kept], carried_to)
     rank = graph.position
@@ -112,12 +129,13 @@ def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
                 )
 
 
+@fact_of_graph
 def floating_ops(graph: ComputationGraph) -> BoolArray:
     """Return [N] which ops are copied where their consumers differ: those known before any data, and repeated ones."""
-    known = known_ops(graph)
-    return known | repeated_ops(graph, known)
+    return known_ops(graph) | repeated_ops(graph)
 
 
+@fact_of_graph
 def known_ops(graph: ComputationGraph) -> BoolArray:
     """Return [N] which ops have a consumer and a value that follows from constants and static shapes alone."""
     types = graph.op_types
@@ -134,6 +152,58 @@ def known_ops(graph: ComputationGraph) -> BoolArray:
     return np.asarray(floating, dtype=np.bool_) & (np.diff(graph.successors.indptr) > 0)
 
 
+@fact_of_graph
+def repeated_ops(graph: ComputationGraph) -> BoolArray:
+    """Return [N] ops of a model with state that every device computes for itself.
+
+    They are cheap, and read only the model's inputs, shapes, and constants that are no tables (at most one axis is
+    longer than 1).
+    """
+    repeated = np.zeros(graph.num_ops, dtype=np.bool_)
+    if variable_of(graph) is None:
+        return repeated
+    known, types = known_ops(graph), graph.op_types
+    has_reader = np.diff(graph.successors.indptr) > 0
+    is_table = (graph.shapes > 1).sum(axis=1) > 1
+    for v in graph.topological_order.tolist():
+        read = graph.predecessors.of(v)
+        if known[v] or not has_reader[v] or not len(read):
+            continue
+        is_there = known[read] | repeated[read] | np.isin([types[u] for u in read.tolist()], ["Parameter"])
+        if types[v] in SHAPE_OF_TYPES:
+            repeated[v] = is_there[0]
+        elif types[v] in CHEAP_TYPES and not (known[read] & is_table[read]).any():
+            is_shape = np.asarray([types[u] in SHAPE_OF_TYPES for u in read.tolist()])
+            repeated[v] = (is_there | is_shape).all()
+    return repeated
+
+
+@fact_of_graph
+def read_by_repeated(graph: ComputationGraph) -> list[list[int]]:
+    """Return [N] edges from running ops or Parameters by which op v reads data through repeated ops, one per tensor."""
+    known, repeated, sources = known_ops(graph), repeated_ops(graph), graph.predecessors
+    tensor = list(zip(graph.edge_src.tolist(), graph.edge_src_port.tolist(), strict=True))
+    edges_of: list[list[int]] = [[]] * graph.num_ops
+    for v in graph.topological_order.tolist() if repeated.any() else ():
+        edges = {}
+        for u, e in zip(sources.of(v).tolist(), sources.edges[sources.indptr[v] :].tolist(), strict=False):
+            if repeated[u]:
+                edges.update({tensor[i]: i for i in edges_of[u]})
+            elif repeated[v] and not known[u]:
+                edges[tensor[e]] = e
+        edges_of[v] = list(edges.values())
+    return edges_of
+
+
+def carried_by_repeated(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
+    """Return the edges from running ops or Parameters that running ops read through repeated ops, and their readers."""
+    read = read_by_repeated(graph)
+    runs = np.flatnonzero(~floating_ops(graph)).tolist()
+    table = np.asarray([(e, v) for v in runs for e in read[v]], dtype=np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()
+
+
+@fact_of_graph
 def kept_compressed(graph: ComputationGraph) -> BoolArray:
     """Return [N] which known ops are weights that are quantised or take less memory compressed."""
     known = known_ops(graph).tolist()
@@ -183,12 +253,14 @@ def _first_reader(graph: ComputationGraph, v: int, known: BoolArray, owner: IntA
     return int(candidates[np.argmin(rank[candidates])]) if len(candidates) else v
 
 
+@fact_of_graph
 def half_constants(graph: ComputationGraph) -> BoolArray:
     """Return [N] which ops are half-precision constants; a device that computes in single precision widens them."""
     types = zip(graph.op_types, graph.element_types, strict=True)
     return np.array([kind == "Constant" and element in HALF for kind, element in types], dtype=np.bool_)
 
 
+@fact_of_graph
 def widened(graph: ComputationGraph) -> ComputationGraph:
     """Return the graph with ``weight_bytes`` as on a device that computes in single precision."""
     return replace(graph, weight_bytes=graph.weight_bytes * np.where(half_constants(graph), 2, 1))

@@ -6,10 +6,10 @@ Legend: N ops, E edges (one per input port), R largest rank.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,28 @@ class ComputationGraph:
     def shape_of(self, v: int) -> tuple[int, ...]:
         """Return the shape of op ``v``'s first output."""
         return tuple(int(d) for d in self.shapes[v, : self.ranks[v]])
+
+
+def fact_of_graph(compute: Callable[[ComputationGraph], R]) -> Callable[[ComputationGraph], R]:
+    """Make a function of a graph alone compute its value once; the graph keeps it, and an array becomes read-only.
+
+    It is what ``functools.cached_property`` is to a class, for functions of modules that the graph's does not know. A
+    changed copy of a graph (``replace``) has facts of its own.
+    """
+    key = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def fact(graph: ComputationGraph) -> R:
+        facts = vars(graph)
+        if key not in facts:
+            value = compute(graph)
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            facts[key] = value
+        known: R = facts[key]
+        return known
+
+    return fact
 
 
 def padded(shapes: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:

@@ -78,15 +78,15 @@ def export_otherwise() -> str:
     return f"use {option('format')} json, and hsdag.compile_model(MODEL, PLACEMENT) with the file that it comes from"
 
 
-def save_ir(model: ov.Model, path: Path, advice: str) -> None:
-    """Write PATH.xml and PATH.bin, and check that OpenVINO reads them.
+def save_ir(model: ov.Model, path: Path, advice: str) -> ov.Model:
+    """Write PATH.xml and PATH.bin, check that OpenVINO reads them, and return the model as it was read.
 
     Raises ModelError with ``advice`` where it does not. OpenVINO writes constants of no type and ops that a front end
     makes outside any opset, such as ONNX's GroupQueryAttention, but does not read them.
     """
     ov.save_model(model, path, compress_to_fp16=False)
     try:
-        _core().read_model(path)
+        return _core().read_model(path)
     except RuntimeError as error:
         unknown = _UNKNOWN_OPS.search(str(error))
         what = "it" if unknown is None else f"its {unknown[1] or unknown[2]}"

@@ -11,7 +11,7 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.base.errors import ModelError, last_line, option
-from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, corresponding_nodes, read_graph, sizes_of
+from hsdag.ir.graph.build import ATTRIBUTE_TYPES, bytes_of, corresponding_nodes, graph_of, sizes_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.ir.graph.flops import op_flops
 from hsdag.ir.graph.reader import Shapes, input_name, load_model
@@ -44,11 +44,9 @@ def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]
 
     Raises ModelError as ``load_model`` and ``sized`` do.
     """
-    graph = read_graph(source, shapes, dynamic=bool(scenarios))
-    if not scenarios:
-        return graph
-    model = load_model(source, shapes, dynamic=True)
-    return sized(graph, model, [scenario.of(model) for scenario in scenarios])
+    model = load_model(source, shapes, dynamic=bool(scenarios))
+    graph = graph_of(model.clone())
+    return sized(graph, model, [scenario.of(model) for scenario in scenarios]) if scenarios else graph
 
 
 class _Sizing:

@@ -1,9 +1,7 @@
-"""Constraints that a model's state puts on a placement: which ops must stay together, and which every device repeats.
+"""Constraints that a model's state puts on a placement: which ops must stay together.
 
 A variable lives where its ReadValue, its Assign and the attention that reads it run; HETERO and plugins lose it, or
-their fusion of attention and cache, where these are parted. Beside the residual stream, all layers of such a model
-read the attention mask, rotary tables, beam numbers and shapes, which a few cheap ops compute from the model's inputs.
-Every device computes these *repeated* ops for itself, so that only the residual stream has to cross.
+their fusion of attention and cache, where these are parted.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, fact_of_graph
 
 SHAPE_OF_TYPES = frozenset({"ShapeOf"})
 STATE_TYPES = frozenset({"ReadValue", "Assign"})
@@ -21,15 +19,9 @@ DRAWING_TYPES = frozenset({"RandomUniform", "Multinomial"})
 ATTENTION_TYPE = "ScaledDotProductAttention"
 MOVING_TYPES = frozenset("Gather Concat Unsqueeze Squeeze Broadcast Reshape Convert Transpose Tile Slice".split())
 """Op types between a cache and the attention that reads it: they move numbers and compute none."""
-CHEAP_TYPES = MOVING_TYPES | frozenset(
-    "Add Subtract Multiply Divide Mod FloorMod Negative Abs Minimum Maximum Power Sqrt Cos Sin Exp Range Select MatMul "
-    "Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot LogicalXor BitwiseAnd "
-    "BitwiseOr BitwiseNot ConvertLike Split VariadicSplit StridedSlice GatherElements GatherND CumSum ReduceProd "
-    "ReduceSum ReduceMin ReduceMax Floor Ceiling Clamp Trilu Eye".split()
-)
-"""Op types that are repeated on every device if all their inputs are known there and none is a table of weights."""
 
 
+@fact_of_graph
 def computed_once(graph: ComputationGraph) -> BoolArray:
     """Return [N] ops whose inputs do not determine their outputs, so that a second device would compute something else.
 
@@ -63,47 +55,6 @@ def results_by_chance(graph: ComputationGraph) -> list[int]:
 def variable_of(graph: ComputationGraph) -> str | None:
     """Return a variable in which the model keeps state between inferences, None where it has none."""
     return next(filter(None, graph.variables), None)
-
-
-def repeated_ops(graph: ComputationGraph, known: BoolArray) -> BoolArray:
-    """Return [N] ops of a model with state that every device computes for itself.
-
-    They are cheap, and read only the model's inputs, shapes, and constants that are no tables (at most one axis is
-    longer than 1). ``known`` [N] marks ops whose value depends on no data.
-    """
-    repeated = np.zeros(graph.num_ops, dtype=np.bool_)
-    if variable_of(graph) is None:
-        return repeated
-    types = graph.op_types
-    has_reader = np.diff(graph.successors.indptr) > 0
-    is_table = (graph.shapes > 1).sum(axis=1) > 1
-    for v in graph.topological_order.tolist():
-        read = graph.predecessors.of(v)
-        if known[v] or not has_reader[v] or not len(read):
-            continue
-        is_there = known[read] | repeated[read] | np.isin([types[u] for u in read.tolist()], ["Parameter"])
-        if types[v] in SHAPE_OF_TYPES:
-            repeated[v] = is_there[0]
-        elif types[v] in CHEAP_TYPES and not (known[read] & is_table[read]).any():
-            is_shape = np.asarray([types[u] in SHAPE_OF_TYPES for u in read.tolist()])
-            repeated[v] = (is_there | is_shape).all()
-    return repeated
-
-
-def read_by_repeated(graph: ComputationGraph, repeated: BoolArray, known: BoolArray) -> list[list[int]]:
-    """Return [N] edges from running ops or Parameters by which op v reads data through repeated ops, one per tensor."""
-    sources = graph.predecessors
-    tensor = list(zip(graph.edge_src.tolist(), graph.edge_src_port.tolist(), strict=True))
-    edges_of: list[list[int]] = [[]] * graph.num_ops
-    for v in graph.topological_order.tolist() if repeated.any() else ():
-        edges = {}
-        for u, e in zip(sources.of(v).tolist(), sources.edges[sources.indptr[v] :].tolist(), strict=False):
-            if repeated[u]:
-                edges.update({tensor[i]: i for i in edges_of[u]})
-            elif repeated[v] and not known[u]:
-                edges[tensor[e]] = e
-        edges_of[v] = list(edges.values())
-    return edges_of
 
 
 def tied_by_state(graph: ComputationGraph, floating: BoolArray) -> list[tuple[int, int]]:
@@ -161,11 +112,3 @@ def _computed_ahead_of(graph: ComputationGraph, stored: int, floating: BoolArray
         met.update(new)
         to_do += new
     return computing
-
-
-def carried_by_repeated(graph: ComputationGraph, repeated: BoolArray, known: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return the edges from running ops or Parameters that running ops read through repeated ops, and their readers."""
-    read = read_by_repeated(graph, repeated, known)
-    runs = np.flatnonzero(~(repeated | known)).tolist()
-    table = np.asarray([(e, v) for v in runs for e in read[v]], dtype=np.int64).reshape(-1, 2)
-    return table[:, 0].copy(), table[:, 1].copy()

@@ -8,6 +8,7 @@ from typing import Any
 import openvino as ov
 
 from hsdag.base.errors import PlacementError
+from hsdag.ir.device import DeviceIndex
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import FORMAT_VERSION, SPREAD_VERSION, ModelRecord, Placement, ShardRecord
@@ -43,7 +44,7 @@ def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Reg
     Raises PlacementError where the placement is for another model, or an op has no device or several.
     """
     placement.check_model(graph)
-    index = {device.name: d for d, device in enumerate(placement.devices)}
+    index = DeviceIndex.of(placement.devices)
     op = {name: v for v, name in enumerate(graph.canonical_names)}
     named = [name for record in placement.shards or () for name in record.ops] + list(placement.affinity)
     if sorted(named) != sorted(op):
@@ -53,9 +54,10 @@ def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Reg
     for record in placement.shards or ():
         ops = sorted(op[name] for name in record.ops)
         axes = tuple(record.axis.get(graph.canonical_names[v]) for v in ops)
-        shares = {index[name]: share for name, share in record.shares.items()}
+        shares = dict(zip(index.positions(record.shares), record.shares.values(), strict=True))
         regions.append(Region(record.scheme, tuple(ops), axes, shares))
-    return tuple(regions), [index.get(placement.affinity.get(name, ""), 0) for name in graph.canonical_names]
+    first = index.names[0]  # for ops inside regions
+    return tuple(regions), index.positions(placement.affinity.get(name, first) for name in graph.canonical_names)
 
 
 def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]:
@@ -69,12 +71,12 @@ def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]
     model = placement.fixed(model)
     graph = graph_of(model)
     regions, devices = regions_of(placement, graph)
-    names = [device.name for device in placement.devices]
-    sharded = shard(model, graph, regions, devices, names)
+    index = DeviceIndex.of(placement.devices)
+    sharded = shard(model, graph, regions, devices, index.names)
     changes = {
         "version": FORMAT_VERSION,
         "model": ModelRecord.of(sharded.graph, placement.model.name),
-        "affinity": {key: names[d] for key, d in zip(sharded.graph.canonical_names, sharded.devices, strict=True)},
+        "affinity": dict(zip(sharded.graph.canonical_names, index.named(sharded.devices), strict=True)),
         "names": dict(zip(sharded.graph.canonical_names, sharded.graph.op_names, strict=True)),
         "shards": None,
         "priority": None,

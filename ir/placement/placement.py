@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from hsdag.base.errors import DeviceError, OptionError, PlacementError, SearchError, option
 from hsdag.base.files import MODEL_SUFFIXES, parse_record, read_text, write_atomically
 from hsdag.base.host import command_line
-from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
 from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.graph.computation_graph import ComputationGraph
 
@@ -324,11 +324,11 @@ class Placement(Record):
         from hsdag.ir.graph.build import corresponding_nodes
         from hsdag.ir.placement.prepared import prepare
 
-        fixed, devices = self._openvino_devices(model)
+        fixed, graph, devices = self._openvino_devices(model)
         device_of = {node.get_name(): name for node, name in zip(fixed.get_ordered_ops(), devices, strict=True)}
         for node, counterpart in zip(model.get_ordered_ops(), corresponding_nodes(model, fixed), strict=True):
             node.get_rt_info()["affinity"] = device_of[counterpart.get_name()]
-        return prepare(fixed).place(devices, self.devices)
+        return prepare(fixed, graph).place(devices, self.devices)
 
     def compile(
         self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None, beside: Any = None
@@ -349,14 +349,14 @@ class Placement(Record):
         if self.copies:
             under_hetero = lambda model, pipeline, *_: pipeline.compile(core, model, properties)  # noqa: E731
             return self._compile_copies(core, model, properties, beside or under_hetero)
-        fixed, devices = self._openvino_devices(model)
+        fixed, graph, devices = self._openvino_devices(model)
         specs = [device for device in self.devices if device.name in self.used_devices]
         if len(specs) == 1:
             placed = with_gates_apart(fixed, specs[0])
             target = specs[0].openvino_name
             options = dict(properties or {})
         else:
-            placed = prepare(fixed).place(devices, specs)
+            placed = prepare(fixed, graph).place(devices, specs)
             target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
             options = hetero_properties(specs, properties)
         for spec in specs:
@@ -379,14 +379,14 @@ class Placement(Record):
             copies.append((over, copy.requests))
         return compile_copies(core, fixed, copies, properties)
 
-    def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, list[str]]:
-        """Return ``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""
+    def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, ComputationGraph, list[str]]:
+        """Return ``fixed(model)``, its graph, and OpenVINO's name of the device of each of its ops [N]."""
         from hsdag.ir.graph.build import graph_of
 
         self.check_openvino()
-        fixed = self.fixed(model)
-        names = {device.name: device.openvino_name for device in self.devices}
-        return fixed, [names[device] for device in self.devices_of(graph_of(fixed))]
+        fixed, index = self.fixed(model), DeviceIndex.of(self.devices)
+        graph = graph_of(fixed)
+        return fixed, graph, index.openvino_named(index.positions(self.devices_of(graph)))
 
     def fixed(self, model: ov.Model) -> ov.Model:
         """Return a copy of ``model`` whose inputs without a fixed shape have the shape in which it was placed.

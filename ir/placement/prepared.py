@@ -24,12 +24,12 @@ from openvino import opset13
 from hsdag.base.errors import PlacementError
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import corresponding_nodes, graph_of
-from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.colocation import known_ops, repeated_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
 from hsdag.ir.graph.folding import copied_constants, folded_clone, op_of_clone
 from hsdag.ir.graph.gates import has_one_thread, keep_gates_apart
 from hsdag.ir.graph.readers import read_instead
-from hsdag.ir.graph.state import repeated_ops, tied_by_state, variable_of
+from hsdag.ir.graph.state import tied_by_state, variable_of
 
 COPY_MARK = "/hsdag-copy@"
 """Separator in the name of a copy, between the op's name and its reader's."""
@@ -73,9 +73,8 @@ class PreparedModel:
         """Return a copy in which every device computes the ops between inputs and layers for itself."""
         model = self.model.clone()
         pairs = list(zip(corresponding_nodes(self.model, model), self.op.tolist(), strict=True))
-        known = known_ops(self.graph)
-        repeated = repeated_ops(self.graph, known)
-        _repeat(model, *({node.get_name() for node, v in pairs if which[v]} for which in (repeated, known)))
+        facts = repeated_ops(self.graph), known_ops(self.graph)
+        _repeat(model, *({node.get_name() for node, v in pairs if which[v]} for which in facts))
         _check_state(model)
         return model
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.base.kernels import bare, run
-from hsdag.ir.graph.colocation import kept_compressed, known_ops
+from hsdag.ir.graph.colocation import kept_compressed, known_ops, read_by_repeated, repeated_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.graph.state import SHAPE_OF_TYPES, read_by_repeated, repeated_ops
+from hsdag.ir.graph.state import SHAPE_OF_TYPES
 from hsdag.ir.placement.hetero_rules import Net, Workspace, split
 
 
@@ -130,8 +130,8 @@ def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     """Return the nodes of the placed model: ops in topological order, then the copies of floating ops they read."""
     floats, kept = known_ops(graph), kept_compressed(graph)
     sources = graph.predecessors
-    repeated = np.zeros(graph.num_ops, np.bool_) if is_placed else repeated_ops(graph, floats)
-    by_repeated = read_by_repeated(graph, repeated, floats)
+    repeated = np.zeros(graph.num_ops, np.bool_) if is_placed else repeated_ops(graph)
+    by_repeated = [[]] * graph.num_ops if is_placed else read_by_repeated(graph)
     is_known = np.isin(graph.op_types, ["Constant", *SHAPE_OF_TYPES]) & floats
     node_of: dict[int, int] = {}  # the latest node of an op
     op: list[int] = []

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.base.errors import DeviceError, OptionError, last_line
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.gates import has_one_thread
@@ -33,7 +33,7 @@ def compile_on(
     model: ov.Model,
     graph: ComputationGraph,
     specs: Sequence[DeviceSpec],
-    devices: Sequence[str],
+    devices: Sequence[int],
     priority: Sequence[int | None] | None = None,
     properties: Mapping[str, Any] | None = None,
     *,
@@ -47,7 +47,7 @@ def compile_on(
         model: The model.
         graph: Its graph.
         specs: [D] the devices.
-        devices: [N] the OpenVINO name of each op's device.
+        devices: [N] the index of each op's device.
         priority: [N] the rank of each op, smallest first; None for an op without one.
         properties: Properties for ``compile_model``.
         by_load: Whether parts are merged for throughput; see ``plan_cut``.
@@ -58,8 +58,7 @@ def compile_on(
     """
     if limit_s is not None and not limit_s > 0:
         raise OptionError(f"an inference may take a positive number of seconds, not {limit_s}")
-    index = {spec.openvino_name: d for d, spec in enumerate(specs)}
-    device = np.asarray([index[name] for name in devices], dtype=np.int64)
+    device = np.asarray(devices, dtype=np.int64)
     ranks = None if priority is None else [np.inf if rank is None else rank for rank in priority]
     of_ops = None if ranks is None else np.asarray(ranks, dtype=np.float64)
     plan = plan_cut(graph, device, len(specs), of_ops, by_load=by_load)
@@ -97,8 +96,7 @@ def compile_placed(
     model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
     specs = [record for record in placement.devices if record.name in placement.used_devices]
-    names = {spec.name: spec.openvino_name for spec in specs}
-    devices = [names[name] for name in placement.devices_of(graph)]
+    devices = DeviceIndex.of(specs).positions(placement.devices_of(graph))
     ranks = placement.priority_of(graph)
     return compile_on(
         core or ov.Core(), model, graph, specs, devices, ranks, properties, by_load=by_load, limit_s=limit_s

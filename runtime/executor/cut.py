@@ -12,7 +12,6 @@ repeated ops, A atoms, S subgraphs.
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,18 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.base.kernels import bare, run
-from hsdag.ir.graph.colocation import colocate, known_ops
+from hsdag.ir.graph.colocation import (
+    carried_by_repeated,
+    colocate,
+    floating_ops,
+    read_by_repeated,
+)
 from hsdag.ir.graph.computation_graph import (
     BoolArray,
     ComputationGraph,
     Csr,
     FloatArray,
     IntArray,
+    fact_of_graph,
     inverse_of,
     ranked_order,
 )
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.graph.state import carried_by_repeated, read_by_repeated, repeated_ops, variable_of
+from hsdag.ir.graph.state import variable_of
 
 JOIN_TYPES = frozenset(
     "Concat Reshape Squeeze Unsqueeze Transpose Split VariadicSplit StridedSlice Slice Pad Relu Add Convert".split()
@@ -57,26 +62,16 @@ class RunningOps:
     reader: IntArray  # [E + C] the op that reads it
     atom: IntArray  # [N] a number shared by ops that must stay in one part, as they keep a variable
 
-    @staticmethod
-    def of(graph: ComputationGraph) -> RunningOps:
-        """Return the running ops of a graph, cached, in O(N + E)."""
-        if graph not in _known:
-            _known[graph] = _running_ops(graph)
-        return _known[graph]
 
-
-_known: weakref.WeakKeyDictionary[ComputationGraph, RunningOps] = weakref.WeakKeyDictionary()
-
-
-def _running_ops(graph: ComputationGraph) -> RunningOps:
+@fact_of_graph
+def running_ops(graph: ComputationGraph) -> RunningOps:
+    """Return the running ops of a graph, in O(N + E)."""
     n, types = graph.num_ops, np.asarray(graph.op_types)
-    known = known_ops(graph)
-    repeated = repeated_ops(graph, known)
-    runs = ~(known | repeated) & (types != "Parameter")
+    runs = ~floating_ops(graph) & (types != "Parameter")
     of_running = np.zeros(n, dtype=np.bool_)
     of_running[graph.edge_dst[runs[graph.edge_src]]] = True
     runs &= ~((types == "Result") & of_running)
-    carried, carried_to = carried_by_repeated(graph, repeated, known)
+    carried, carried_to = carried_by_repeated(graph)
     edge, reader = np.append(np.arange(len(graph.edge_src)), carried), np.append(graph.edge_dst, carried_to)
     source = graph.edge_src[edge]
     both = np.flatnonzero(runs[source] & runs[reader])
@@ -173,7 +168,7 @@ def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     ``device`` is [N]. The fewest bytes that bring op v to device d are 0 on its own device, else the smaller of its
     result and, for a join, the sum of what its producers cost there. O((N + E) D).
     """
-    running = RunningOps.of(graph)
+    running = running_ops(graph)
     again, homes = np.zeros((2, graph.num_ops, int(device.max(initial=0)) + 1), dtype=np.bool_)
     steps = 0.1 * again.size
     device = np.require(device, requirements="W")
@@ -239,10 +234,9 @@ def _atom_graph(instances: Instances) -> tuple[Partition, IntArray, IntArray]:
 def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> Cut:
     """Return the subgraphs of a grouping of instances into convex parts, which are in an order that can run."""
     part = parts.labels.tolist()
-    has_instance = RunningOps.of(graph).runs.tolist()
-    known = known_ops(graph)
+    has_instance = running_ops(graph).runs.tolist()
     incoming = incoming_ports(graph)
-    for ports, edges in zip(incoming, read_by_repeated(graph, repeated_ops(graph, known), known), strict=True):
+    for ports, edges in zip(incoming, read_by_repeated(graph), strict=True):
         ports += [(int(graph.edge_src[e]), int(graph.edge_src_port[e])) for e in edges]
     read_from, home = instances.read_from.tolist(), instances.home.tolist()
     members: list[list[int]] = [[] for _ in range(parts.num_groups)]

@@ -23,7 +23,7 @@ from hsdag.ir.graph.computation_graph import (
     ranked_order,
 )
 from hsdag.ir.graph.partition import Partition
-from hsdag.runtime.executor.cut import Cut, Instances, RunningOps, cut_of, initial_parts, instances_of, items_of
+from hsdag.runtime.executor.cut import Cut, Instances, cut_of, initial_parts, instances_of, items_of, running_ops
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
 """Speed of a device where nothing was measured: of a server's core, and of the layout changes at a boundary."""
@@ -107,7 +107,7 @@ def tensors_of(
 
     An op that reads a tensor twice counts once; inputs of the model are not tensors of an instance.
     """
-    running, count = RunningOps.of(graph), len(instances.op)
+    running, count = running_ops(graph), len(instances.op)
     to_result = ~running.runs & (np.asarray(graph.op_types) == "Result")
     read = np.flatnonzero(running.runs[graph.edge_src[running.edge]] & (running.runs | to_result)[running.reader])
     edge, by_op = running.edge[read], running.reader[read]

@@ -27,13 +27,12 @@ from openvino import opset13
 from hsdag.base.errors import ExecutionError, ModelError
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import ordered_ops
-from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.colocation import repeated_ops
 from hsdag.ir.graph.folding import folded_clone
 from hsdag.ir.graph.gates import keep_gates_apart
 from hsdag.ir.graph.heads import keep_heads_apart
 from hsdag.ir.graph.masks import put_masks_first
 from hsdag.ir.graph.narrow import widen_columns
-from hsdag.ir.graph.state import repeated_ops
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor, incoming_ports
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox
 from hsdag.runtime.machine.devices import infer_checked, infer_unchecked, reason_of
@@ -99,7 +98,7 @@ def build_submodels(
     if tuple(name for name, _ in named) != graph.op_names:
         raise ModelError(f"the cut is of another model than {model.get_friendly_name()!r}: their ops differ")
     incoming = incoming_ports(graph)
-    repeated = np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist()
+    repeated = np.flatnonzero(repeated_ops(graph)).tolist()
     clones: dict[int, list[ov.Node]] = {}
     submodels = []
     for s, part in enumerate(cut.subgraphs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import openvino as ov
 
 from hsdag.base.errors import DeviceError, ExecutionError, OptionError, last_line, option
 from hsdag.base.host import SYS, own_cpus
-from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, loads_plugins, parse_devices
+from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceIndex, DeviceSpec, loads_plugins, parse_devices
 
 CPU_LISTS = SYS / "devices"
 """Folder in which Linux lists the processors of each kind of core of a hybrid CPU."""
@@ -64,10 +64,15 @@ class DeviceSet:
     rivals: tuple[DeviceSpec, ...]
     defaults: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def index(self) -> DeviceIndex:
+        """Return the index of the devices that are placed on."""
+        return DeviceIndex(self.placed)
+
     @property
     def whole_devices(self) -> tuple[str, ...]:
         """Return the names of rivals of which placed devices are partitions."""
-        placed = {spec.name for spec in self.placed}
+        placed = self.index.names
         return tuple(spec.name for spec in self.rivals if self.defaults.get(spec.name, spec.name) not in placed)
 
     @property

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hsdag.base.errors import DeviceError, ExecutionError, PlacementError, option
 from hsdag.base.processes import Compiling
-from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
 from hsdag.ir.placement.copies import compile_copies
 from hsdag.runtime.machine.devices import device_calls, execution_devices, make_core
 from hsdag.runtime.measuring.caches import CompiledModels
@@ -59,10 +59,10 @@ class Compiler:
         does not compile it.
         """
         names, properties = candidate.target.rpartition(":")[2].split(","), candidate.properties
-        used = [spec for name in names for spec in self.specs if spec.openvino_name == name]
+        used = DeviceIndex.of(spec for name in names for spec in self.specs if spec.openvino_name == name)
         model = self.measured.model
         if candidate.copies:
-            by_name = {spec.openvino_name: spec for spec in used}
+            by_name = dict(zip(used.openvino_names, used.specs, strict=True))
             copies = list[Any]()
             for each, requests in candidate.copies:
                 over = by_name[each] if isinstance(each, str) else self.compile(each, limit_s)[0]
@@ -70,7 +70,7 @@ class Compiler:
             with self.compiling(candidate.target):
                 return compile_copies(self.core, model, copies, properties), len(copies), tuple(names)
         if candidate.executor == "work-conserving":
-            return self._compile_in_parts(candidate, used, names, limit_s)
+            return self._compile_in_parts(candidate, used, limit_s)
         if candidate.devices is not None:
             model = self.measured.prepared.place(list(candidate.devices), self.specs)
         if candidate.target.startswith("HETERO:"):
@@ -80,10 +80,10 @@ class Compiler:
             compiled = self.core.compile_model(model, candidate.target, properties)
         has_number = "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES")
         num_parts = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) if has_number else 1
-        return compiled, num_parts, execution_devices(compiled, used)
+        return compiled, num_parts, execution_devices(compiled, used.specs)
 
     def _compile_in_parts(
-        self, candidate: Candidate, used: Sequence[DeviceSpec], names: list[str], limit_s: float | None
+        self, candidate: Candidate, used: DeviceIndex, limit_s: float | None
     ) -> tuple[Any, int, tuple[str, ...]]:
         """Compile for the work-conserving executor. Raises ModelError, too, for models that no placement suits."""
         from hsdag.base.kernels import compiling_at_most  # imported late: they load numba
@@ -91,15 +91,15 @@ class Compiler:
         from hsdag.runtime.executor.compiling import compile_on
 
         model, graph = self.measured.model, self.measured.graph
-        devices = candidate.devices or ()
+        devices: Sequence[int] = used.openvino_positions(candidate.devices or ())
         if candidate.regions:
-            sharded = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
-            model, graph = sharded.model, sharded.graph
-            devices = tuple(names[d] for d in sharded.devices)
-        given = devices, candidate.priority, candidate.properties
+            sharded = shard(model, graph, candidate.regions, devices, used.openvino_names)
+            model, graph, devices = sharded.model, sharded.graph, sharded.devices
+        given = used.specs, devices, candidate.priority, candidate.properties
         with self.compiling(candidate.target), compiling_at_most(self.measured.setup.kernels_s):
-            compiled = compile_on(self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=limit_s)
-        return compiled, len(compiled.cut.subgraphs), tuple(names[d] for d in np.unique(compiled.cut.device))
+            compiled = compile_on(self.core, model, graph, *given, by_load=candidate.by_load, limit_s=limit_s)
+        names = used.openvino_named(np.unique(compiled.cut.device).tolist())
+        return compiled, len(compiled.cut.subgraphs), tuple(names)
 
 
 class OpenCandidates:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hsdag.base.errors import DeviceError, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.gates import has_one_thread
@@ -48,11 +48,11 @@ class DeviceProfiler:
         spec = devices[d]
         begin_s = self._run.clock()
         own = np.asarray(carrier == d)
-        on = [devices[c].openvino_name for c in carrier.tolist()]
+        on = DeviceIndex.of(devices).openvino_named(carrier.tolist())
         # all that times depend on, except the machine: the cache is this machine's own
         key: dict[str, Any] = {"what": "ops", "model": self._run.digest, "device": identity(spec)}
         if not own.all():
-            key["carriers"] = [identity(other) for other in devices if other.openvino_name in on]
+            key["carriers"] = [identity(devices[c]) for c in np.unique(carrier).tolist()]
         stored: Mapping[str, Any] | None = self._run.cache.get(key, self._run.effort.limit_s)
         alike = self._measured.setdefault(repr(key), spec.name)
         if stored is not None and alike != spec.name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.runtime.machine.devices import device_calls, infer_checked
 from hsdag.runtime.measuring.candidates import Compiler
 from hsdag.runtime.measuring.messages import Beside, Probe, Probed
@@ -43,7 +43,7 @@ class KeptProbes:
 
     def contention(self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec]) -> Beside:
         """Measure one window of devices alone and side by side, and of ``whole_devices`` alone."""
-        key = kind, tuple(spec.openvino_name for spec in (*devices, *whole_devices))
+        key = kind, DeviceIndex.of((*devices, *whole_devices)).openvino_names
         if key not in self._requests:
             self._requests[key] = self._requests_beside((*devices, *whole_devices), kind)
         return times_beside(self._requests[key], len(whole_devices))
@@ -56,9 +56,9 @@ class KeptProbes:
         """Return requests of the model, or of a small one, on each device, which have run once."""
         measured = self._compiler.measured
         model = measured.model if kind == "model" else probe_model(kind)
-        core = self._compiler.core_of(devices)
-        with self._compiler.compiling(",".join(spec.openvino_name for spec in devices)), device_calls():
-            compiled = [core.compile_model(model, spec.openvino_name) for spec in devices]
+        core, names = self._compiler.core_of(devices), DeviceIndex.of(devices).openvino_names
+        with self._compiler.compiling(",".join(names)), device_calls():
+            compiled = [core.compile_model(model, name) for name in names]
             if kind == "model":
                 requests = [measured.runner(each).stream(measured.courses[0]) for each in compiled]
             else:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NotRequired, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from hsdag.base.processes import Request, WorkerClient, process_command
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.shards.regions import Region
@@ -115,7 +115,7 @@ def automatic_targets(placed: Sequence[DeviceSpec], rivals: Sequence[DeviceSpec]
 
     AUTO does not see added devices, so it gets the physical ones.
     """
-    names = [spec.openvino_name for spec in placed]
+    names = DeviceIndex.of(placed).openvino_names
     orders = [names[i:] + names[:i] for i in range(len(names))] if len(names) > 1 else []
     native = [spec.name for spec in (*placed, *rivals) if not spec.is_added]
     auto = ("AUTO:" + ",".join(native),) if native else ()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.effort import NO_TIME, PROBES, ProfilingRun
@@ -96,7 +96,7 @@ class PairProfiler:
 
     def links(self, devices: Sequence[DeviceSpec]) -> Group:
         """Return the group of the seconds of every probe beside its ops: on each device, and cut between each two."""
-        names = [spec.openvino_name for spec in devices]
+        names = DeviceIndex.of(devices).openvino_names
         targets = [*((name,) for name in names), *itertools.permutations(names, 2)]
         probes = [[self._probe(pair, *sizes) for pair in targets] for sizes in PROBES]
 
@@ -136,7 +136,7 @@ class PairProfiler:
 
         def measure() -> FloatArray:
             asked = [
-                ask(OpenVinoMeasurer.sync, pair, self._probe(tuple(spec.openvino_name for spec in pair), 1, size))
+                ask(OpenVinoMeasurer.sync, pair, self._probe(DeviceIndex.of(pair).openvino_names, 1, size))
                 for size in SYNC_BYTES
                 for pair in pairs
             ]

@@ -17,7 +17,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
-from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
 from hsdag.ir.graph.build import graph_of, ordered_ops
 from hsdag.runtime.machine.devices import device_calls, infer_checked, infer_unchecked
 from hsdag.runtime.measuring.messages import Beside, Probe, Probed
@@ -173,7 +173,8 @@ def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
     from hsdag.runtime.executor.compiling import compile_on  # imported late: it loads numba
 
     model = _exchanging(what)
-    devices = [str(node.get_rt_info()["affinity"].value) for _, node in ordered_ops(model)]
+    names = (str(node.get_rt_info()["affinity"].value) for _, node in ordered_ops(model))
+    devices = DeviceIndex.of(specs).openvino_positions(names)
     steps_s, alone_s = list[Any](), list[list[float]]()
     end_s = time.perf_counter() + what.for_s
     with compile_on(core, model, graph_of(model), specs, devices) as both:

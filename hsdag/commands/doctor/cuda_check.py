@@ -18,7 +18,7 @@ from hsdag.base.errors import ExecutionError, HsdagError
 from hsdag.base.processes import CandidateFailed, WorkerDefect
 from hsdag.base.version import __version__
 from hsdag.commands.place.session import TORCH_WORKER_COMMAND
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.placement.placement import Record
 from hsdag.models import build_model
 from hsdag.runtime.machine.devices import list_cuda
@@ -114,7 +114,7 @@ def check_cuda(
                 items.append(Item(name, False, " ".join(str(failure).split())))
             else:
                 items.append(Item(name, True, detail))
-    names = tuple(spec.name for spec in specs)
+    names = DeviceIndex.of(specs).names
     return CudaReport(devices=names, machine=machine | gpus, is_on_gpu=bool(gpus), items=tuple(items))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.commands.doctor.findings import HALF, SHRUNK, Finding, Questions, Severity, finding, of_outputs
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import input_name
@@ -172,7 +172,7 @@ def _chosen(
 ) -> list[HeteroChoice]:
     """Return what HETERO says it would do, without and with PIPELINE_PARALLEL."""
     choices: list[HeteroChoice] = []
-    names = [spec.openvino_name for spec in specs]
+    names = DeviceIndex(specs).openvino_names
     for policy in ({}, PIPELINE_PARALLEL) if len(specs) > 1 else ():
         question = ask(OpenVinoMeasurer.choices, "HETERO:" + ",".join(names), specs, policy)
         chosen = questions.ask("HETERO", " ".join(["distributing the model", *policy.values()]), question)

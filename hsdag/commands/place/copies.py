@@ -57,7 +57,8 @@ class Copies:
             else:
                 found = sharded_candidate(session, self.pipeline)
             beside = [(found, len(devices_of(self.pipeline)) + 1)]
-        return Candidate.copied([*((session.devices.placed[d].openvino_name, None) for d in self.devices), *beside])
+        names = session.devices.index.openvino_named(self.devices)
+        return Candidate.copied([*((name, None) for name in names), *beside])
 
     def homes(self, problem: Problem) -> list[IntArray]:
         """Return the device of every op [N], for each copy and for a pipeline of stages."""

@@ -23,7 +23,7 @@ from hsdag.commands.place.session import Session
 from hsdag.commands.place.shards import NEAR, ShardProposals, sharded_candidate
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
-from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, inverse_of
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray, inverse_of
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
@@ -74,14 +74,14 @@ class Kinds:
         share: Share of the budget that had passed when the last one was timed.
         untimed: Candidates that failed or for which there was no time.
         sharding: The sharding that was timed.
-        split: OpenVINO's name of the device of each op in the split that was timed [N].
+        split: Device of each op in the split that was timed [N]; None if none was.
     """
 
     times: Mapping[str, float] = field(default_factory=dict)
     share: float = 0.0
     untimed: tuple[str, ...] = ()
     sharding: Sharding | None = None
-    split: tuple[str, ...] = ()
+    split: IntArray | None = None
 
     def is_near(self, kind: str) -> bool:
         """Return whether a kind was timed and took less than NEAR times as long as the fastest device."""
@@ -207,12 +207,12 @@ class _Trial:
         times = {name: each_s / least_s for name, each_s in self._taken_s.items()}
         return Kinds(times, self._share, tuple(self._untimed), sharding, split)
 
-    def _of_several(self, alone_s: Mapping[str, float]) -> tuple[Sharding | None, tuple[str, ...]]:
+    def _of_several(self, alone_s: Mapping[str, float]) -> tuple[Sharding | None, IntArray | None]:
         """Time a sharding, copies and a split by what devices take alone; return the sharding and the split's plan."""
         session, options = self._session, self._options
         if self._is_over(2 * self._compile_s):
             self._untimed += [SHARDS, SPLIT]
-            return None, ()
+            return None, None
         try:
             profile = rough_profile(session.graph, session, alone_s)
             problem = session.problem(max_share=options.chosen_preset.max_share, profile=profile)
@@ -220,7 +220,7 @@ class _Trial:
             if not self._watcher.should_stop():
                 raise
             self._untimed += [SHARDS, SPLIT]  # what devices support was asked for too long after an interrupt
-            return None, ()
+            return None, None
         sharding = ShardProposals(session, options, profile).first() if options.executor != "hetero" else None
         if sharding is not None:
             self._time(SHARDS, sharded_candidate(session, sharding))
@@ -228,9 +228,8 @@ class _Trial:
             self._time(COPIES, each.candidate(session, problem))
         plan = best_split(problem, is_steady=options.objective.is_steady)
         if plan is None or not self._time(SPLIT, session.placed(problem, plan, options.search_executor)):
-            return sharding, ()
-        names = [spec.openvino_name for spec in session.devices.placed]
-        return sharding, tuple(names[d] for d in problem.expand(plan.placement).tolist())
+            return sharding, None
+        return sharding, problem.expand(plan.placement)
 
     def _is_over(self, takes_s: float) -> bool:
         return self._watcher.should_stop() or time.monotonic() + takes_s > self._end_s

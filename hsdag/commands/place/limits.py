@@ -76,13 +76,11 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
     """Return why the placement to start with is excluded: it needs more memory than a device has; None if it fits."""
     limits = session.memory_limits(profile)
     problem = session.problem(profile=profile, is_free=True)
-    names = {device.name: device.openvino_name for device in start.devices}
-    chosen = start.devices_of(session.graph)
-    index = {spec.name: d for d, spec in enumerate(session.devices.placed)}
-    if not set(chosen) <= set(index):
+    chosen, index = start.devices_of(session.graph), session.devices.index
+    if not set(chosen) <= set(index.names):
         return None
-    units = session.of_units(problem, [names[device] for device in chosen])
-    device = np.array([index[name] for name in chosen])
+    device = np.array(index.positions(chosen))
+    units = session.of_units(problem, device)
     taken = resident_weight_bytes(session.graph, device, session.widens)
     if units is not None and problem.costs is not None:
         taken = np.maximum(taken, MemoryCheck(problem.costs, problem.semantics).peak_bytes(units))
@@ -95,7 +93,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
 def check_start(session: Session, start: Placement) -> None:
     """Raise OptionError if the placement to start with has a pinned op on another device."""
     placed = start.devices_of(session.graph)
-    names = [spec.name for spec in session.devices.placed]
+    names = session.devices.index.names
     pinned = session.model.pinned
     assert pinned is not None  # a session always sets it
     for v in np.flatnonzero(pinned != NOT_PINNED).tolist():

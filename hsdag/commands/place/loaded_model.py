@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 
 from hsdag.base.errors import DeviceError, ModelError, OptionError, option
 from hsdag.ir.device import DeviceSpec
@@ -44,6 +45,7 @@ class LoadedModel:
     Attributes:
         path: File that the worker reads it from.
         name: Name of the model; None if it was given in memory.
+        model: The model itself; None for a workload.
         shapes: Fixed shapes of inputs, by name.
         scenarios: Sizes of typical data for inputs that stay dynamic.
         units: Placement units of a workload; None for a model.
@@ -53,6 +55,7 @@ class LoadedModel:
     graph: ComputationGraph
     path: Path
     name: str | None
+    model: ov.Model | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     scenarios: tuple[Scenario, ...] = ()
     units: CoarseGraph | None = None
@@ -85,18 +88,20 @@ def read_model(
     """
     if isinstance(source, str | Path):
         path, name = network_in(Path(source)), name_of_model(Path(source))
+        model = load_model(path, shapes, spare=spare, dynamic=bool(scenarios))
+        model.set_friendly_name(name)
     else:
         path, name = folder / "model.xml", None
-        source = load_model(source, shapes, spare=spare, dynamic=bool(scenarios))
-        save_ir(source, path, GIVE_THE_FILE)
-    model = load_model(path, shapes, spare=spare, dynamic=bool(scenarios))
-    model.set_friendly_name(name or source.get_friendly_name())
+        given = load_model(source, shapes, spare=spare, dynamic=bool(scenarios))
+        model = save_ir(given, path, GIVE_THE_FILE).clone()
+        model.set_friendly_name(given.get_friendly_name())
     if shapes or spare:
         fixed = [port for port in model.inputs if port.get_partial_shape().is_static]
         shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}
     of_model = tuple(scenario.of(model) for scenario in scenarios)
     graph = graph_of(model)
-    return LoadedModel(sized(graph, model, of_model) if of_model else graph, path, name, dict(shapes or {}), of_model)
+    graph = sized(graph, model, of_model) if of_model else graph
+    return LoadedModel(graph, path, name, model, dict(shapes or {}), of_model)
 
 
 def read_for_torch(
@@ -172,24 +177,19 @@ class PlacedModel:
     def problem(
         self,
         refused: Sequence[IntArray],
-        profile: ModelProfile | None = None,
-        memory_bytes: FloatArray | None = None,
+        together: Sequence[Sequence[int]] = (),
         *,
         max_share: float | None = None,
-        by_op: bool = False,
     ) -> Problem:
-        """Return the placement problem. A unit with a pinned op may only run on its device.
+        """Return the placement problem without costs. A unit with a pinned op may only run on its device.
 
         Args:
             refused: Ops that each device does not run.
-            profile: Profile that gives costs, and ops to keep together because they are fused.
-            memory_bytes: Memory of each device [D]; by default that of the profile.
+            together: Ops to keep together, because a device computes them as one.
             max_share: Largest share of the work in one unit; by default DEFAULT_SHARE.
-            by_op: Whether the executor starts every op by itself.
 
         Raises DeviceError for an op that no device runs, OptionError for conflicting pins.
         """
-        together = profile.fused if profile is not None else ()
         share = DEFAULT_SHARE if max_share is None else max_share
         units = self.units or placement_units(self.graph, max_share=share, together=together, pinned=self.pinned)
         names = tuple(spec.name for spec in self.devices)
@@ -202,13 +202,24 @@ class PlacedModel:
             what = f"op {units.graph.op_names[nowhere[0]]!r} and the ops tied to it"
             raise DeviceError(f"{what} run on none of {', '.join(names)}; add a device that runs it")
         problem = Problem(units, names, supported, self.objective)
-        if profile is not None:
-            limits = profile.memory_bytes if memory_bytes is None else memory_bytes
-            known = profile.costs(self.graph, by_op=by_op or self.labels is not None)
-            if self.labels is not None:
-                problem = problem_of(replace(known, labels=self.labels, memory_bytes=limits), self.objective)
-            else:
-                problem = with_costs(problem, known, limits)
+        return problem if self.pinned is None else with_pins(problem, self.pinned)
+
+    def priced(
+        self, problem: Problem, profile: ModelProfile, memory_bytes: FloatArray | None = None, *, by_op: bool = False
+    ) -> Problem:
+        """Return the placement problem with the costs of a profile.
+
+        Args:
+            problem: The problem without costs; that of a workload is made anew, with the costs of its ops.
+            profile: The profile.
+            memory_bytes: Memory of each device [D]; by default that of the profile.
+            by_op: Whether the executor starts every op by itself.
+        """
+        limits = profile.memory_bytes if memory_bytes is None else memory_bytes
+        known = profile.costs(self.graph, by_op=by_op or self.labels is not None)
+        if self.labels is None:
+            return with_costs(problem, known, limits)
+        problem = problem_of(replace(known, labels=self.labels, memory_bytes=limits), self.objective)
         return problem if self.pinned is None else with_pins(problem, self.pinned)
 
     def memory_bytes(self, profile: ModelProfile, limits: Mapping[str, float]) -> FloatArray:

@@ -58,7 +58,7 @@ from hsdag.commands.place.tuning import (
     tune,
 )
 from hsdag.commands.place.wanted import Wanted
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.scenario import context_of
 from hsdag.ir.placement.divided import sharded_fields
@@ -554,8 +554,8 @@ def _bound(search: Search, final: FinalComparison) -> str:
 
 def _dividing(search: Search, model_path: str | None) -> str | None:
     """Return the command that partitions the CPU if it is the only device, else None."""
-    names = [spec.openvino_name for spec in search.session.devices.placed]
-    if names != ["CPU"] or search.options.arguments is None or model_path is None or search.session.is_on_torch:
+    names = search.session.devices.index.openvino_names
+    if names != ("CPU",) or search.options.arguments is None or model_path is None or search.session.is_on_torch:
         return None
     return command_line(["hsdag", "place", model_path, *search.options.arguments, "--partition-cpu", "2"])
 
@@ -574,7 +574,8 @@ def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
     devices = _answer_devices(search, final)
     if not set(devices) <= set(names):
         return {}
-    held = resident_weight_bytes(session.graph, np.array([names.index(name) for name in devices]), session.widens)
+    homes = np.array(session.devices.index.positions(devices))
+    held = resident_weight_bytes(session.graph, homes, session.widens)
     return dict(zip(names, held.tolist(), strict=True))
 
 
@@ -684,12 +685,12 @@ def ignored(options: PlaceOptions) -> str | None:
 def automatic_candidates(session: Session) -> dict[str, Candidate]:
     """Return OpenVINO's own choices by the names that users know; of torch's devices each alone, without the engine."""
     candidates, devices = dict[str, Candidate](), session.devices
-    shown = {spec.openvino_name: spec.name for spec in devices.all}
+    shown = DeviceIndex(devices.all)
     is_steady = session.model.objective.is_steady
     own = plain_targets(devices.all) if session.is_on_torch else automatic_targets(devices.placed, devices.rivals)
     for target in own:
         mode, _, names = target.partition(":")
-        label = ",".join(shown[name] for name in names.split(","))
+        label = ",".join(shown.named(shown.openvino_positions(names.split(","))))
         cumulative = {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"} if is_steady and mode == "AUTO" else {}
         candidates[f"{mode}:{label}"] = Candidate(target, properties=cumulative)
     return candidates

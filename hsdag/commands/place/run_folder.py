@@ -23,7 +23,7 @@ from hsdag.base.errors import FileFormatError, OutputError, SearchError, option
 from hsdag.base.files import FileLock, first_problem, read_text, write_atomically
 from hsdag.commands.place.loaded_model import PlacedModel
 from hsdag.commands.place.result import PlaceResult, PlanRecord, read_result
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
@@ -303,13 +303,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         Raises FileFormatError if its number of units differs from the record's.
         """
         model, profile = self._model, self.profile
-        limits = None
         refused = [np.zeros(0, dtype=np.int64)] * len(model.devices)
         if profile is not None:
             refused = [np.flatnonzero(np.isnan(times.time_s)) for times in profile.times]
-            limits = model.memory_bytes(profile, self.record.memory_bytes)
         share = find_preset(self.record.method, self.record.preset).max_share
-        problem = model.problem(refused, profile, limits, max_share=share, by_op=self.executor == "cuda")
+        problem = model.problem(refused, () if profile is None else profile.fused, max_share=share)
+        if profile is not None:
+            limits = model.memory_bytes(profile, self.record.memory_bytes)
+            problem = model.priced(problem, profile, limits, by_op=self.executor == "cuda")
         if problem.num_units != self.record.num_units:
             raise FileFormatError(
                 f"{self.path / GRAPH} has {problem.num_units} placement units, but {RUN} was about "
@@ -340,7 +341,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         record = self.record
         labels = units = None
         placed = [device for device in record.devices if device.name in record.placed]
-        names = [spec.name for spec in placed]
+        names = DeviceIndex.of(placed).names
         if record.labels is not None:
             labels = OpLabels(**{name: tuple(column) for name, column in record.labels.items()})
             if self.profile is not None:

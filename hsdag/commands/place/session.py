@@ -12,23 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 
 from hsdag.base.errors import OptionError, PlacementError, SearchError, check_seed, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
 from hsdag.commands.place.loaded_model import PlacedModel, read_for_torch, read_model
 from hsdag.drawing import in_bytes
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
+from hsdag.ir.graph.coarsen import DEFAULT_SHARE
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
-from hsdag.ir.graph.reader import Shapes
+from hsdag.ir.graph.reader import Shapes as InputShapes
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
+from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.effort import Effort, ProfilingRun
 from hsdag.runtime.measuring.measurer import Measurer
-from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, OpTimes, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Profiler
 from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, Limits, unsupported_ops
@@ -80,8 +84,8 @@ class Session(AbstractContextManager["Session"]):
         source: Any,
         devices: DeviceSet,
         *,
-        shapes: Shapes | None = None,
-        spare: Shapes | None = None,
+        shapes: InputShapes | None = None,
+        spare: InputShapes | None = None,
         seed: int = 0,
         inputs: Path | None = None,
         scenarios: Sequence[Scenario] = (),
@@ -96,13 +100,14 @@ class Session(AbstractContextManager["Session"]):
         if inputs is not None and not inputs.is_file():
             raise OptionError(f"no such file: {inputs}; {option('inputs')} takes an .npz file with one array per input")
         self.is_on_torch = executor == "cuda"
-        self._limits = dict(memory_bytes or {})
-        known = [spec.name for spec in devices.all]
+        self._limits, self._pins = dict(memory_bytes or {}), pins
+        known = DeviceIndex(devices.all).names
         for limited in self._limits:
             if limited not in known:
                 raise OptionError(f"{option('memory')} names device {limited!r}; the devices are {', '.join(known)}")
         self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
+        self._shapes: Shapes | None = None
         with self.until_end:
             # files that are still mapped cannot be deleted on every system
             made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)
@@ -112,16 +117,15 @@ class Session(AbstractContextManager["Session"]):
             else:
                 self.loaded = read_model(source, shapes, spare, folder, scenarios)
             graph = self.loaded.graph
-            names = known[: len(devices.placed)]
+            names = devices.index.names
             held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
             if names and room < held:
                 raise OptionError(
                     f"{option('memory')} allows {' and '.join(names)} {in_bytes(room)} together; they need at least "
                     f"{in_bytes(held)}"
                 )
-            pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self.scenarios = self.loaded.scenarios
-            self._take(devices, objective, pinned)
+            self._take(devices, objective)
             self.model_record = ModelRecord.of(self.graph, self.loaded.name)
             kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
             self.digest = _digest(self.loaded.path, inputs, kinds)
@@ -135,9 +139,10 @@ class Session(AbstractContextManager["Session"]):
             self.until_end = self.until_end.pop_all()
 
     def __exit__(self, *_: object) -> None:
+        self.loaded, self._shapes = replace(self.loaded, model=None), None  # which may be mapped from its file
         self.until_end.close()
 
-    def _take(self, devices: DeviceSet, objective: Objective, pinned: IntArray) -> None:
+    def _take(self, devices: DeviceSet, objective: Objective) -> None:
         """Set the devices, and derive the graph with the precision in which they hold half constants."""
         graph = self.loaded.graph
         in_half = not self.is_on_torch and bool(half_constants(graph).any())
@@ -147,7 +152,9 @@ class Session(AbstractContextManager["Session"]):
         self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
         self.widens = self.in_single & (not self.in_single.all())  # [D] as above, unless the graph has wide sizes
         units, labels = self.loaded.units, self.loaded.labels
+        pinned = pinned_devices(graph.op_names, self._pins, devices.index.names, floating_ops(self.graph))
         self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
+        self._problems: dict[object, Problem] = {}
 
     def use(self, devices: DeviceSet) -> None:
         """Replace the devices by the same ones with other properties, and other rivals, and restart the worker.
@@ -157,8 +164,7 @@ class Session(AbstractContextManager["Session"]):
         for old, new in zip(self.devices.placed, devices.placed, strict=True):
             if (known := self._unsupported.get(_kind(old))) is not None:
                 self._unsupported[_kind(new)] = known
-        assert self.model.pinned is not None
-        self._take(devices, self.model.objective, self.model.pinned)
+        self._take(devices, self.model.objective)
         assert isinstance(self.client.setup, WorkerSetup)
         self.client.setup = replace(self.client.setup, devices=devices.all)
         self.client.restart()
@@ -222,10 +228,30 @@ class Session(AbstractContextManager["Session"]):
 
         Raises DeviceError if no device supports an op, OptionError for pins that cannot be kept.
         """
-        refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
-        memory_bytes = None if profile is None else self.model.memory_bytes(profile, self._limits)
+        is_free = is_free and bool(self._pins)
+        share = DEFAULT_SHARE if max_share is None else max_share
+        fused = () if profile is None else profile.fused
         model = replace(self.model, pinned=None) if is_free else self.model
-        return model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
+        if (key := (share, fused, is_free)) not in self._problems:
+            refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
+            self._problems[key] = model.problem(refused, fused, max_share=share)
+        problem = replace(self._problems[key], objective=model.objective)
+        if profile is None:
+            return problem
+        return model.priced(problem, profile, model.memory_bytes(profile, self._limits), by_op=self.is_on_torch)
+
+    @property
+    def ov_model(self) -> ov.Model:
+        """The model as OpenVINO has it, which is not to be changed; a workload has none."""
+        assert self.loaded.model is not None
+        return self.loaded.model
+
+    @property
+    def shapes(self) -> Shapes:
+        """The ops of the model as rules of division see them, made once for each graph."""
+        if self._shapes is None or self._shapes.graph is not self.graph:
+            self._shapes = shapes_of(self.ov_model, self.graph)
+        return self._shapes
 
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
         """Return the memory in bytes by device: the limit, or else what the profile says, where it is known."""
@@ -244,19 +270,20 @@ class Session(AbstractContextManager["Session"]):
             if held > limit
         }
 
-    def of_units(self, problem: Problem, chosen: Sequence[str]) -> IntArray | None:
+    def of_units(self, problem: Problem, devices: Sequence[int] | IntArray) -> IntArray | None:
         """Convert devices of ops to a placement of units [U]; None if that is not legal.
 
         The op with the most FLOPs decides for its unit.
 
         Args:
-            chosen: OpenVINO's name of the device of each op [N].
+            devices: Index of the device of each op [N], -1 if that is not known; empty if none is.
         """
-        index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
         placement = np.full(problem.num_units, -1, dtype=np.int64)
-        for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op decides, as the last
-            if chosen and chosen[v] in index:
-                placement[problem.units.partition.labels[v]] = index[chosen[v]]
+        if len(devices):
+            home = np.asarray(devices, dtype=np.int64)
+            rising = np.argsort(self.graph.flops, kind="stable")
+            known = rising[home[rising] >= 0]
+            placement[problem.units.partition.labels[known]] = home[known]  # the heaviest op decides, as the last
         return placement if (placement >= 0).all() and problem.is_legal(placement) else None
 
     def automatic_ops(self, target: str) -> list[str]:
@@ -335,15 +362,16 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
     A single device that is not placed on has the peak of any other with all ops. Raises CandidateFailed if the devices
     of ops are not known.
     """
-    names = [spec.openvino_name for spec in session.devices.placed]
+    index = session.devices.index
     able = np.flatnonzero(problem.supported.all(axis=0)).tolist()
-    whole = [names.index(candidate.target)] if candidate.target in names else able
+    whole = index.openvino_positions([candidate.target]) if candidate.target in index.openvino_names else able
     units = None
     if candidate.devices is not None:
-        units = session.of_units(problem, candidate.devices)
+        units = session.of_units(problem, index.openvino_positions(candidate.devices))
     elif candidate.target.startswith("HETERO:"):
-        units = session.of_units(problem, session.automatic_ops(candidate.target))
-    elif candidate.target in [spec.openvino_name for spec in session.devices.all] and whole:
+        chosen = session.automatic_ops(candidate.target)
+        units = session.of_units(problem, index.openvino_positions(chosen))
+    elif candidate.target in DeviceIndex(session.devices.all).openvino_names and whole:
         units = np.full(problem.num_units, whole[0])
     if units is None:
         raise CandidateFailed("its peak of memory is not known, since nothing says which op is where")
@@ -352,27 +380,27 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
 
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     """Return a placement as a candidate to measure. Raises PlacementError if it is for another model."""
-    names = {device.name: canonical(device).openvino_name for device in placement.devices}
+    own, here = DeviceIndex.of(placement.devices), DeviceIndex.of(map(canonical, placement.devices))
     if placement.copies:
         placement.check_model(session.graph)
         each: list[tuple[str | Candidate, int]] = []
         for copy in placement.copies:
             pipeline = None if copy.device else placed_candidate(session, name, placement.pipeline(copy), executor)
-            each.append((pipeline or names[copy.devices[0]], copy.requests))
+            name_here = here.openvino_named(own.positions(copy.devices[:1]))[0]
+            each.append((pipeline or name_here, copy.requests))
         return Candidate.copied(each)
     if placement.shards and executor != "hetero":
         regions, homes = regions_of(placement, session.graph)
-        return Candidate.sharded(regions, homes, list(names.values()))
+        return Candidate.sharded(regions, homes, here.openvino_names)
     try:
-        devices = [names[device] for device in placement.devices_of(session.graph)]
+        devices = here.openvino_named(own.positions(placement.devices_of(session.graph)))
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from error
     if executor == "hetero":
         return Candidate.placed(devices)
     priority = placement.priority_of(session.graph)
-    order = [names[device.name] for device in placement.devices]
     by_load = find_objective(placement.objective).is_steady
-    return Candidate.side_by_side(devices, order, priority, by_load=by_load, executor=executor)
+    return Candidate.side_by_side(devices, here.openvino_names, priority, by_load=by_load, executor=executor)
 
 
 def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) -> Timeline:
@@ -395,26 +423,24 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
             asked = ask(Measurer.timeline, session.runner.hinted(candidate), runs, session.runner.limits.inference_s)
             return replace(session.client.call(asked, 300.0), name=session.model_record.name)
         used = candidate.devices or (candidate.target,)
-        shown = [spec for spec in session.devices.all if spec.openvino_name in used]
-        if not shown:
+        index = DeviceIndex.of(spec for spec in session.devices.all if spec.openvino_name in used)
+        if not index.specs:
             raise SearchError(f"no trace: {candidate.target} is no device; name one, or a placement")
         plain = Candidate(candidate.target, candidate.devices)
-        answer = session.client.call(ask(Measurer.op_times, plain, shown[0].openvino_name, runs, 10.0), 300.0)
+        answer = session.client.call(ask(Measurer.op_times, plain, index.openvino_names[0], runs, 10.0), 300.0)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
-    return _laid_end_to_end(session, candidate, shown, answer)
+    return _laid_end_to_end(session, candidate, index, answer)
 
 
-def _laid_end_to_end(
-    session: Session, candidate: Candidate, shown: Sequence[DeviceSpec], answer: Mapping[str, Any]
-) -> Timeline:
+def _laid_end_to_end(session: Session, candidate: Candidate, index: DeviceIndex, answer: OpTimes) -> Timeline:
     """Return the timeline of primitives and latency that HETERO or a device reports; see ``measured_timeline``."""
     graph = session.graph
-    index = {spec.openvino_name: d for d, spec in enumerate(shown)}
     primitives = answer["primitives"]
     home = dict.fromkeys((submodel for _, _, submodel, _ in primitives), 0)
     if candidate.devices is not None:
-        home |= {submodel: index[candidate.devices[ops[0]]] for ops, _, submodel, _ in primitives if ops}
+        devices = index.openvino_positions(candidate.devices)
+        home |= {submodel: devices[ops[0]] for ops, _, submodel, _ in primitives if ops}
     names, types = list(graph.op_names), list(graph.op_types)
     rows: list[tuple[int, int, float, float]] = []
     gap_s = max(answer["latency_s"] - sum(p[1] for p in primitives), 0.0) / max(len(home), 1)
@@ -438,7 +464,7 @@ def _laid_end_to_end(
         name=session.model_record.name,
         op_names=tuple(names),
         op_types=tuple(types),
-        device_names=tuple(spec.name for spec in shown),
+        device_names=index.names,
         ops=OpIntervals(table[0].astype(np.int64), table[1].astype(np.int64), table[2], table[3]),
         transfers=TransferIntervals(none, none, none, no_time, no_time, no_time),
         edges=np.stack([graph.edge_src, graph.edge_dst], axis=1),

@@ -8,20 +8,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
-import openvino as ov
 
 from hsdag.base.errors import PlacementError, option
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.colocation import resident_weight_bytes
-from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.graph.state import variable_of
 from hsdag.ir.shards.regions import Shapes
-from hsdag.ir.shards.rewrite import ShardedGraph, shapes_of, shard
+from hsdag.ir.shards.rewrite import ShardedGraph, shard
 from hsdag.methods.shards.choice import ShardChooser, ShardCosts, Sharding
 from hsdag.methods.shards.proposals import MOST_TRIALS, NEAR_PRICES, PRICES, propose
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
@@ -72,16 +69,10 @@ class ShardProposals:
         self.whole_s = float(np.nan_to_num(self.costs.cut_costs.op_s, nan=np.inf).sum(axis=0).min())
         self._made: list[tuple[Sharding, ShardedGraph]] = []
 
-    @cached_property
-    def model(self) -> ov.Model:
-        """Model of the session."""
-        loaded = self.session.loaded
-        return load_model(loaded.path, loaded.shapes, dynamic=bool(self.session.scenarios))
-
-    @cached_property
+    @property
     def shapes(self) -> Shapes:
         """Shapes of the model's ops, for the rules of division."""
-        return shapes_of(self.model, self.session.graph)
+        return self.session.shapes
 
     def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0, least: int = 0) -> list[Sharding]:
         """Propose ways to divide the model, the fastest by simulation first; arguments as in ``propose``."""
@@ -224,8 +215,8 @@ class ShardProposals:
         """Return the graph of the model divided in this way."""
         found = next((made for each, made in self._made if each == sharding), None)
         if found is None:
-            how = sharding.regions, sharding.devices, [spec.name for spec in self.session.devices.placed]
-            made = shard(self.model, self.session.graph, *how, fills=False, known=self.shapes)
+            how = sharding.regions, sharding.devices, self.session.devices.index.names
+            made = shard(self.session.ov_model, self.session.graph, *how, fills=False, known=self.shapes)
             found = made.outline
             if self.session.scenarios:
                 found = replace(found, graph=sized(found.graph, made.model, self.session.scenarios))
@@ -282,8 +273,7 @@ def shard_costs(costs: WorkConservingCosts) -> ShardCosts:
 
 def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
     """Return a way to divide the model as a candidate."""
-    order = [spec.openvino_name for spec in session.devices.placed]
-    return Candidate.sharded(sharding.regions, sharding.devices, order)
+    return Candidate.sharded(sharding.regions, sharding.devices, session.devices.index.openvino_names)
 
 
 def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
@@ -296,4 +286,4 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     """Return the bytes of weights on each device, by name; shared weights count on each device that needs them."""
     held = resident_weight_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
-    return dict(zip([spec.name for spec in session.devices.placed], held, strict=True))
+    return dict(zip(session.devices.index.names, held, strict=True))

@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from hsdag.ir.graph.colocation import colocate, known_ops
+from hsdag.ir.graph.colocation import colocate, repeated_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.graph.state import SHAPE_OF_TYPES, computed_once, repeated_ops, variable_of
+from hsdag.ir.graph.state import SHAPE_OF_TYPES, computed_once, variable_of
 from hsdag.ir.shards.regions import Region, Scheme, Shapes
 from hsdag.methods.shards.segments import Segments
 
@@ -564,4 +564,4 @@ def _bound_to_variables(graph: ComputationGraph) -> tuple[dict[int, IntArray], B
     labels, sets = found.sets.labels.tolist(), found.sets.members
     bound = {labels[v] for v, variable in enumerate(graph.variables) if variable}
     members = {v: sets.of(label) for v, label in enumerate(labels) if label in bound and not found.floating[v]}
-    return members, repeated_ops(graph, known_ops(graph))
+    return members, repeated_ops(graph)

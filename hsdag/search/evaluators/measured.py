@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from hsdag.base.processes import CandidateFailed
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.placement.placement import ExecutorName
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner
@@ -28,12 +28,14 @@ _KEY = "search"
 
 def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, executor: ExecutorName) -> Candidate:
     """Return the candidate that runs a plan over ``devices`` under an executor; HETERO ignores the plan's order."""
-    names = [spec.openvino_name for spec in devices]
-    of_ops = [names[d] for d in problem.expand(plan.placement).tolist()]
+    index = DeviceIndex.of(devices)
+    of_ops = index.openvino_named(problem.expand(plan.placement).tolist())
     if executor == "hetero":
         return Candidate.placed(of_ops)
     priority = None if plan.priority is None else problem.expand(plan.priority).tolist()
-    return Candidate.side_by_side(of_ops, names, priority, by_load=problem.objective.is_steady, executor=executor)
+    return Candidate.side_by_side(
+        of_ops, index.openvino_names, priority, by_load=problem.objective.is_steady, executor=executor
+    )
 
 
 @dataclass(eq=False)

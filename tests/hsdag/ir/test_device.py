@@ -10,7 +10,7 @@ import openvino as ov
 import pytest
 
 from hsdag.base.errors import DeviceError
-from hsdag.ir.device import DeviceSpec, hetero_properties, parse_devices, plugin_library
+from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties, parse_devices, plugin_library
 
 INDEPENDENT = {"ENABLE_CPU_PINNING": "NO", "EXCLUSIVE_ASYNC_REQUESTS": "NO"}
 """What added CPU devices have by default."""
@@ -34,6 +34,17 @@ def test_a_device_has_its_name_openvinos_name_and_its_properties(
     spec = DeviceSpec.parse(text)
     found = (spec.name, spec.openvino_name, spec.is_added, dict(spec.properties))
     assert found == (name, openvino_name, "=CPU" in text or "=GPU" in text, properties)
+
+
+def test_an_index_converts_positions_of_devices_to_both_kinds_of_names_and_back() -> None:
+    index = DeviceIndex.of(parse_devices("GPU,FAST=CPU,A=GPU.1"))
+    assert (index.names, index.openvino_names) == (("GPU", "FAST", "A"), ("GPU", "CPU_FAST", "GPU_A.1"))
+    positions = [2, 0, 1, 2]
+    assert index.positions(index.named(positions)) == positions
+    assert index.openvino_positions(index.openvino_named(positions)) == positions
+    assert index.openvino_positions(["", "GPU", "A"]) == [-1, 0, -1]
+    with pytest.raises(KeyError, match="CPU_FAST"):
+        index.positions(["CPU_FAST"])
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.graph.colocation import colocate, kept_compressed, known_ops, resident_weight_bytes, widened
+from hsdag.ir.graph.colocation import (
+    colocate,
+    kept_compressed,
+    read_by_repeated,
+    repeated_ops,
+    resident_weight_bytes,
+    widened,
+)
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.graph.state import read_by_repeated, repeated_ops
 from tests.networks import as_networkx
 
 
@@ -129,9 +135,7 @@ def test_cheap_ops_of_inputs_shapes_and_constants_that_are_no_tables_are_repeate
     graph = graph_from_edges(types, edges, shapes=shapes)
     variables, is_dynamic = tuple("v" * (t == "ReadValue") for t in types), np.ones(len(types), np.bool_)
     graph = replace(graph, variables=variables, is_dynamic=is_dynamic)
-    repeated = repeated_ops(graph, known_ops(graph))
-    assert np.flatnonzero(repeated).tolist() == [1, 9, 10, 13]
-    read = enumerate(read_by_repeated(graph, repeated, known_ops(graph)))
-    sources = {v: sorted(graph.edge_src[own].tolist()) for v, own in read if own}
+    assert np.flatnonzero(repeated_ops(graph)).tolist() == [1, 9, 10, 13]
+    sources = {v: sorted(graph.edge_src[own].tolist()) for v, own in enumerate(read_by_repeated(graph)) if own}
     assert sources == {1: [0], 4: [0, 11], 9: [0], 10: [0], 12: [0], 13: [0, 11]}
-    assert not repeated_ops(replace(graph, variables=("",) * len(types)), known_ops(graph)).any()
+    assert not repeated_ops(replace(graph, variables=("",) * len(types))).any()

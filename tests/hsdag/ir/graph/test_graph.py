@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 
 from hsdag.base.errors import FileFormatError
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges, ranked_order, topological_order
+from hsdag.ir.graph.computation_graph import (
+    BoolArray,
+    ComputationGraph,
+    fact_of_graph,
+    graph_from_edges,
+    ranked_order,
+    topological_order,
+)
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
 from hsdag.models import build_model
 from tests.networks import as_networkx
@@ -75,6 +83,25 @@ def test_sizes_follow_shapes_and_edges() -> None:
 def test_inconsistent_columns_are_refused(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         replace(diamond(), **change)  # type: ignore[arg-type]
+
+
+COMPUTED: list[str] = []
+
+
+@fact_of_graph
+def is_relu(graph: ComputationGraph) -> BoolArray:
+    COMPUTED.append(graph.name)
+    return np.array([op_type == "Relu" for op_type in graph.op_types])
+
+
+def test_a_fact_is_computed_once_for_each_graph_goes_with_it_to_other_processes_and_cannot_be_changed() -> None:
+    COMPUTED.clear()
+    graph, other = diamond(), replace(diamond(), name="other", op_types=("Parameter", "Relu", "Relu", "Add"))
+    assert [is_relu(each).tolist().count(True) for each in (graph, other, graph, other)] == [1, 2, 1, 2]
+    assert is_relu(pickle.loads(pickle.dumps(graph))).tolist() == is_relu(graph).tolist()
+    assert COMPUTED == ["graph", "other"]
+    with pytest.raises(ValueError, match="read-only"):
+        is_relu(graph)[0] = True
 
 
 @given(st.integers(0, 1000))

@@ -53,10 +53,7 @@ def test_a_cut_behind_attention_of_as_many_rows_as_heads_changes_nothing() -> No
     )
     graph = graph_of(model)
     behind = graph.op_names.index("back")
-    names = ["B" if v >= behind and graph.op_types[v] != "Constant" else "A" for v in range(graph.num_ops)]
-    specs = parse_devices(DEVICES)
-    with compile_on(
-        ov.Core(), model, graph, specs, [{s.name: s.openvino_name for s in specs}[name] for name in names]
-    ) as cut:
+    devices = [int(v >= behind and graph.op_types[v] != "Constant") for v in range(graph.num_ops)]
+    with compile_on(ov.Core(), model, graph, parse_devices(DEVICES), devices) as cut:
         found = next(iter(cut(arrays).values()))
     np.testing.assert_allclose(found, wanted.swapaxes(1, 2).reshape(1, 4, -1), atol=1e-5)

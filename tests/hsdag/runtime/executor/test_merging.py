@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.colocation import repeated_ops
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.graph.state import repeated_ops
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import initial_parts, instances_of
 from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule, plan_cut
@@ -51,7 +50,7 @@ def test_what_is_read_through_a_repeated_op_keeps_parts_apart(by_load: bool) -> 
     types = ["Parameter", "ReadValue", "Softmax", "ShapeOf", "Concat", "Softmax", "Softmax", "Result"]
     edges = [(0, 2), (1, 2), (2, 3), (3, 4), (0, 4), (0, 5), (4, 5), (2, 6), (5, 6), (6, 7)]
     graph = replace(graph_from_edges(types, edges), variables=("", "v", *[""] * 6), is_dynamic=np.ones(8, np.bool_))
-    assert np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist() == [4]
+    assert np.flatnonzero(repeated_ops(graph)).tolist() == [4]
     device = np.array([0, 0, 0, 0, 0, 1, 0, 0])
     cut = plan_cut(graph, device, 2, by_load=by_load).cut
     part = {v: s for s, each in enumerate(cut.subgraphs) for v in each.ops}
