@@ -54,6 +54,7 @@ from hsdag.search.evaluators.measured import MeasuredEvaluator
 from hsdag.search.evaluators.memory import MemoryCheck
 from hsdag.search.evaluators.recording import Event, RecordingEvaluator
 from hsdag.search.evaluators.schedule import model_values
+from hsdag.search.evaluators.seen_plans import SeenPlans
 from hsdag.search.options import PlaceOptions
 from hsdag.workers.pool import Pool
 
@@ -406,7 +407,7 @@ class Search:
         tried = [event.plan for event in recorder.best(len(recorder.events) + 1) if event.plan.is_split]
         self.finalists = tried[:count]
         if hybrid is not None:  # fill up the best measured splits with the best simulated ones
-            self.finalists += hybrid.promising(count - len(self.finalists))
+            self.finalists += hybrid.seen.promising(count - len(self.finalists))
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
         if not self.finalists and self.costs is not None:  # measuring single devices took all of the time
             memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
@@ -474,8 +475,7 @@ class Search:
             self.costs,
             measured,
             schedule,
-            kept=() if self.folder is None else self.folder.kept,
-            keep=(lambda _: None) if self.folder is None else self.folder.keep,
+            SeenPlans() if self.folder is None else SeenPlans(self.folder.kept, self.folder.keep),
             on_round=self.watcher.on_step,
         )
 
@@ -539,14 +539,14 @@ def search_in_slices(
         if slice_s < LEAST_SLICE * limits.seconds:
             raise SearchStopped
         begin_s = time.monotonic()
-        known = tuple(hybrid.best(NUM_STARTS)) if hybrid.promising(1) else ()
+        known = tuple(hybrid.seen.best(NUM_STARTS)) if hybrid.seen.promising(1) else ()
         within = replace(
             limits, seconds=slice_s, seed=limits.seed + number, known=known or limits.known, is_again=bool(known)
         )
         driver.search(hybrid, checkpoint, problem, within)
         searched_s += time.monotonic() - begin_s
         hybrid.measure_promising()
-        if hybrid.has_converged:
+        if hybrid.rounds.has_converged:
             _report(driver, watcher)
             return
         if problem.costs is not None:
