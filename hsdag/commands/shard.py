@@ -19,7 +19,8 @@ from hsdag.ir.placement.divided import regions_of, sharded_fields
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record, ShardRecord
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import MARK, shapes_of, shard
-from hsdag.methods.shards.choice import SCHEMES, ShardChooser, ShardCosts
+from hsdag.methods.shards.choice import SCHEMES, ShardChooser
+from hsdag.methods.shards.division import ShardCosts
 from hsdag.runtime.costs.shard_costs import sharded_costs
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.merging import CutCosts
