@@ -15,6 +15,7 @@ from hsdag.commands.place.session import Session
 from hsdag.drawing import in_bytes
 from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.placement.homes import op_devices
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.pins import NOT_PINNED, restricted
@@ -77,7 +78,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
     limits = session.memory_limits(profile)
     problem = session.problem(profile=profile, is_free=True)
     names = {device.name: device.openvino_name for device in start.devices}
-    chosen = start.devices_of(session.graph)
+    chosen = op_devices(start, session.graph)
     index = {spec.name: d for d, spec in enumerate(session.devices.placed)}
     if not set(chosen) <= set(index):
         return None
@@ -94,7 +95,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
 
 def check_start(session: Session, start: Placement) -> None:
     """Raise OptionError if the placement to start with has a pinned op on another device."""
-    placed = start.devices_of(session.graph)
+    placed = op_devices(start, session.graph)
     names = [spec.name for spec in session.devices.placed]
     pinned = session.model.pinned
     assert pinned is not None  # a session always sets it

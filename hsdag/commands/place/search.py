@@ -33,6 +33,7 @@ from hsdag.commands.place.shards import (
 from hsdag.commands.place.tuning import Tuned
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.state import results_by_chance
+from hsdag.ir.placement.homes import op_devices, op_priority
 from hsdag.methods.base import Placer
 from hsdag.methods.cuts.pipeline import PipelinePlacer, stages
 from hsdag.methods.incumbent import Contribution
@@ -506,12 +507,12 @@ class Search:
         if start is None:
             return []
         names = {device.name: device.openvino_name for device in start.devices}
-        placement = session.of_units(problem, [names[device] for device in start.devices_of(session.graph)])
+        placement = session.of_units(problem, [names[device] for device in op_devices(start, session.graph)])
         if placement is None:
             note = "the placement to start with is no plan of this search, and takes part in the comparison alone"
             self.watcher.note(note)
             return []
-        priority = start.priority_of(session.graph)
+        priority = op_priority(start, session.graph)
         if priority is None or None in priority:
             return [Plan(placement)]
         return [Plan(placement, unit_priority(problem.units.partition.labels, np.asarray(priority)))]

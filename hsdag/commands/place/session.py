@@ -23,6 +23,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import Shapes
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.divided import regions_of
+from hsdag.ir.placement.homes import check_model, op_devices, op_priority
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
@@ -348,22 +349,22 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
     """Return a placement as a candidate to measure. Raises PlacementError if it is for another model."""
     names = {device.name: canonical(device).openvino_name for device in placement.devices}
     if placement.copies:
-        placement.check_model(session.graph)
+        check_model(placement, session.graph)
         each: list[tuple[str | Candidate, int]] = []
         for copy in placement.copies:
-            pipeline = None if copy.device else placed_candidate(session, name, placement.pipeline(copy), executor)
+            pipeline = None if copy.device else placed_candidate(session, name, copy.pipeline(placement), executor)
             each.append((pipeline or names[copy.devices[0]], copy.requests))
         return Candidate.copied(each)
     if placement.shards and executor != "hetero":
         regions, homes = regions_of(placement, session.graph)
         return Candidate.sharded(regions, homes, list(names.values()))
     try:
-        devices = [names[device] for device in placement.devices_of(session.graph)]
+        devices = [names[device] for device in op_devices(placement, session.graph)]
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from error
     if executor == "hetero":
         return Candidate.placed(devices)
-    priority = placement.priority_of(session.graph)
+    priority = op_priority(placement, session.graph)
     order = [names[device.name] for device in placement.devices]
     by_load = find_objective(placement.objective).is_steady
     return Candidate.side_by_side(devices, order, priority, by_load=by_load, executor=executor)
