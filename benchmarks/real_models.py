@@ -45,6 +45,7 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.applied import with_shapes
 from hsdag.ir.placement.submodels import SubmodelCollector
 from hsdag.runtime.executor.compiling import compile_on, compile_placed
 from hsdag.runtime.machine.devices import infer_checked
@@ -181,7 +182,7 @@ class Trial:
         if executor == "work-conserving":
             with compile_placed(model, placement, core=self.core) as compiled:
                 return self.ratio(list(compiled(self.inputs).to_tuple()), precision)
-        again = graph_of(placement.fixed(model))  # names that OpenVINO makes up are others in each reading
+        again = graph_of(with_shapes(placement, model))  # names that OpenVINO makes up are others in each reading
         compiled = compiled_as_predicted(lambda: placement.compile(self.core, model), again, devices)
         return self.ratio(self.outputs(compiled), precision)
 

@@ -39,7 +39,8 @@ from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.ir.shards.rules import RULES
-from hsdag.methods.shards.choice import SCHEMES, ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.choice import SCHEMES, ShardChooser, Sharding
+from hsdag.methods.shards.division import ShardCosts
 from hsdag.methods.shards.proposals import NEAR_PRICES, PRICES, propose
 from hsdag.models import LANGUAGE_MODELS, MODELS, build_model, save_model_files
 from hsdag.runtime.costs.shard_costs import fitted_factors

@@ -41,13 +41,45 @@ def decoder_model(name: str, sizes: DecoderSizes, precision: WeightPrecision, se
     return _Decoder(sizes, precision, np.random.default_rng(seed)).model(name)
 
 
-class _Decoder:
-    """Builder of one decoder model, which draws the weights in the order in which it creates the layers."""
+class _Weights:
+    """Weights of a decoder, drawn in the order in which they are asked for."""
 
     def __init__(self, sizes: DecoderSizes, precision: WeightPrecision, rng: np.random.Generator) -> None:
         self.sizes = sizes
         self.precision = precision
         self.rng = rng
+
+    def _drawn(self, *shape: int) -> Array:
+        """Draw normal weights of variance 1 / fan-in, where the fan-in is the size of the last axis."""
+        values: Array = self.rng.standard_normal(shape, dtype=np.float32)
+        values /= np.sqrt(shape[-1])
+        return values
+
+    def weight(self, name: str, *shape: int) -> Value:
+        """Draw a weight of this shape and return it stored in the decoder's precision."""
+        values = self._drawn(*shape)
+        if self.precision == "int4":
+            return nibble_weight(name, values, self.sizes.group)
+        return byte_weight(name, values) if self.precision == "int8" else half_weight(name, values)
+
+    def table(self, name: str) -> Value:
+        """Draw the input or output embedding [vocabulary, D]; as in NNCF's models, int4 decoders store it in int8."""
+        values = self._drawn(self.sizes.vocabulary, self.sizes.hidden)
+        if "embed" in name:
+            values *= np.sqrt(self.sizes.hidden)
+        return half_weight(name, values) if self.precision == "fp16" else byte_weight(name, values)
+
+    def gamma(self, name: str) -> Value:
+        """Draw the factors of a norm [1, 1, D], stored in fp16."""
+        return half_weight(name, self.rng.uniform(0.8, 1.2, (1, 1, self.sizes.hidden)).astype(np.float32))
+
+
+class _Decoder:
+    """Builder of one decoder model."""
+
+    def __init__(self, sizes: DecoderSizes, precision: WeightPrecision, rng: np.random.Generator) -> None:
+        self.sizes = sizes
+        self.weights = _Weights(sizes, precision, rng)
         count = sizes.tokens
         self.ids, self.seen, self.positions = self.parameters = [
             op.parameter([1, count] if count else [-1, -1], np.int64, name=name)
@@ -63,7 +95,8 @@ class _Decoder:
         """Return the model, from token ids [B, T] to logits [B, T, vocabulary]."""
         cos, sin = self._rotary()
         mask = self._mask()
-        x = op.gather(self._table("model.embed_tokens.weight"), op.convert(self.ids, np.int32), FIRST, name="embed")
+        table = self.weights.table("model.embed_tokens.weight")
+        x = op.gather(table, op.convert(self.ids, np.int32), FIRST, name="embed")
         for layer in range(self.sizes.layers):
             at = f"model.layers.{layer}"
             attended = self._attention(at, self._norm(f"{at}.input_layernorm", x), cos, sin, mask)
@@ -71,7 +104,7 @@ class _Decoder:
             inner = self._norm(f"{at}.post_attention_layernorm", x)
             part = self._experts(f"{at}.mlp", inner) if self.sizes.experts else self._feed_forward(f"{at}.mlp", inner)
             x = op.add(x, part, name=f"{at}/output")
-        head = op.matmul(self._norm("model.norm", x), self._table("lm_head.weight"), False, True, name="lm_head")
+        head = op.matmul(self._norm("model.norm", x), self.weights.table("lm_head.weight"), False, True, name="lm_head")
         for parameter in self.parameters:
             parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
         head.output(0).get_tensor().set_names({"logits"})
@@ -79,36 +112,15 @@ class _Decoder:
         name_by_consumer(model)
         return model
 
-    def _drawn(self, *shape: int) -> Array:
-        """Draw normal weights of variance 1 / fan-in, where the fan-in is the size of the last axis."""
-        values: Array = self.rng.standard_normal(shape, dtype=np.float32)
-        values /= np.sqrt(shape[-1])
-        return values
-
-    def _weight(self, name: str, *shape: int) -> Value:
-        """Draw a weight of this shape and return it stored in the decoder's precision."""
-        values = self._drawn(*shape)
-        if self.precision == "int4":
-            return nibble_weight(name, values, self.sizes.group)
-        return byte_weight(name, values) if self.precision == "int8" else half_weight(name, values)
-
-    def _table(self, name: str) -> Value:
-        """Draw the input or output embedding [vocabulary, D]; as in NNCF's models, int4 decoders store it in int8."""
-        values = self._drawn(self.sizes.vocabulary, self.sizes.hidden)
-        if "embed" in name:
-            values *= np.sqrt(self.sizes.hidden)
-        return half_weight(name, values) if self.precision == "fp16" else byte_weight(name, values)
-
     def _linear(self, name: str, x: Value, rows: int, columns: int) -> Value:
         """Multiply ``x`` [..., columns] by a drawn weight [rows, columns] transposed; return [..., rows]."""
-        return op.matmul(x, self._weight(f"{name}.weight", rows, columns), False, True, name=name)
+        return op.matmul(x, self.weights.weight(f"{name}.weight", rows, columns), False, True, name=name)
 
     def _norm(self, name: str, x: Value) -> Value:
         """Return the RMS norm x / sqrt(mean(x^2) + epsilon) * gamma, [B, T, D]."""
         mean = op.reduce_mean(op.power(x, _real(2.0)), [-1], True)
         inverse = op.divide(_real(1.0), op.sqrt(op.add(mean, _real(NORM_EPS))))
-        gamma = self.rng.uniform(0.8, 1.2, (1, 1, self.sizes.hidden)).astype(np.float32)
-        return op.multiply(half_weight(f"{name}.weight", gamma), op.multiply(x, inverse), name=f"{name}/gamma")
+        return op.multiply(self.weights.gamma(f"{name}.weight"), op.multiply(x, inverse), name=f"{name}/gamma")
 
     def _rotary(self) -> tuple[Value, Value]:
         """Return the cosine and sine [B, 1, T, H] of each token's rotary angles (Su et al. 2021, eq. 15)."""
@@ -209,12 +221,13 @@ class _Decoder:
         sizes, width = self.sizes, self.sizes.hidden
         flat = op.reshape(x, [-1, width], False)
         repeated = op.reshape(op.tile(flat, [sizes.experts, 1]), [sizes.experts, -1, width], False)
+        shape = sizes.experts, sizes.intermediate, width
         gate, up = (
-            op.matmul(repeated, self._weight(f"{at}.experts.{name}.weight", sizes.experts, sizes.intermediate, width),
+            op.matmul(repeated, self.weights.weight(f"{at}.experts.{name}.weight", *shape),
                       False, True, name=f"{at}.experts.{name}")
             for name in ("gate_proj", "up_proj")
         )  # fmt: skip
-        down = self._weight(f"{at}.experts.down_proj.weight", sizes.experts, width, sizes.intermediate)
+        down = self.weights.weight(f"{at}.experts.down_proj.weight", sizes.experts, width, sizes.intermediate)
         outputs = op.matmul(op.multiply(_silu(gate), up), down, False, True, name=f"{at}.experts.down_proj")
         answers = op.reshape(outputs, [sizes.experts, 0, width], True)
         total = op.reduce_sum(op.multiply(answers, op.unsqueeze(self._shares(at, flat), np.int64(2))), [0], False)

@@ -26,7 +26,7 @@ COPY = re.compile(r"(?P<op>.*)/hsdag-copy@(?P<reader>.*?)(?:#\d+)?", re.DOTALL)
 
 
 def placed_by(placement: Placement) -> Devices:
-    return {placement.name_of(op): device for op, device in placement.affinity.items()}
+    return {placement.names.get(op, op): device for op, device in placement.affinity.items()}
 
 
 def read_back(kind: str, file: Path, placement: Placement) -> Devices:

@@ -67,6 +67,6 @@ def shard(
     rows = []
     for region in result.regions:
         shares = ", ".join(f"{name} {first}..{last}" for name, (first, last) in region.shares.items())
-        rows.append([region.scheme, str(len(region.ops)), placement.name_of(region.ops[-1]), shares])
+        rows.append([region.scheme, str(len(region.ops)), placement.names.get(region.ops[-1], region.ops[-1]), shares])
     print_table(None, ["scheme", "ops", "up to", "shares"], rows)
     typer.echo(f"wrote {' and '.join(map(str, result.files))}")

@@ -24,6 +24,7 @@ from hsdag.drawing import Displayable
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.ir.placement.applied import check_openvino
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
 from hsdag.methods import HINTS
 from hsdag.models.registry import names_workload
@@ -358,7 +359,7 @@ def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placem
     if "cuda" in engines:
         return True
     for placement in placements.values():
-        placement.check_openvino()
+        check_openvino(placement)
     return False
 
 

@@ -287,7 +287,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
     free = alone.best(NO_PRICE)
     shown = alone.best() or free  # with syncs there are fewer and larger regions
     regions = () if shown is None else tuple(each for each in shown.regions if each.scheme != "replicated")
-    figures = [chooser.figures(region) for region in regions]
+    figures = [chooser.divider.figures(region) for region in regions]
     inside = {v for region in regions for v in region.ops}
     work_s = np.nan_to_num(proposals.costs.table.op_s).min(axis=1)
     left: Counter[str] = Counter()

@@ -18,9 +18,11 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import Shapes, load_model
 from hsdag.ir.placement.divided import regions_of, sharded_fields
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record, ShardRecord
+from hsdag.ir.shards.nodes import MARK
 from hsdag.ir.shards.regions import Region
-from hsdag.ir.shards.rewrite import MARK, shapes_of, shard
-from hsdag.methods.shards.choice import SCHEMES, ShardChooser, ShardCosts
+from hsdag.ir.shards.rewrite import shapes_of, shard
+from hsdag.methods.shards.choice import SCHEMES, ShardChooser
+from hsdag.methods.shards.division import ShardCosts
 from hsdag.runtime.costs.shard_costs import sharded_costs
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.merging import CutCosts

@@ -13,7 +13,9 @@ from hsdag.base.errors import OptionError, choices_for, option
 from hsdag.base.files import check_writable, write_atomically
 from hsdag.exports import export_formats, module_of
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.applied import check_openvino, with_shapes
 from hsdag.ir.placement.divided import divided
+from hsdag.ir.placement.homes import op_homes
 from hsdag.ir.placement.placement import Placement, Record
 
 
@@ -131,7 +133,7 @@ def export_placement(
     if placement.copies and not exporter.takes_copies:
         raise OptionError(f"{option('format')} {format} cannot say that a model is copied: use json or openvino")
     if exporter.for_openvino:
-        placement.check_openvino()
+        check_openvino(placement)
     return exporter.write(placement, ModelSource(model, path, tell), out_path)
 
 
@@ -145,6 +147,6 @@ class ExportResult(Record):
 
 def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
     """Return a copy of the model without any placement. Raises PlacementError if ``placement`` is for another model."""
-    clone = placement.fixed(model)
-    placement.homes_of(graph_of(clone))
+    clone = with_shapes(placement, model)
+    op_homes(placement, graph_of(clone))
     return clone

@@ -18,6 +18,7 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import Colocation, colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.partition import Partition
+from hsdag.ir.placement.homes import op_devices
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.placement.submodels import SubmodelCollector
 
@@ -33,10 +34,10 @@ def csv_text(placement: Placement, model: ov.Model | None) -> str:
     With a model, rows are in its order. Without one, they are those of the placement's affinity map, and types are
     empty.
     """
-    rows = [(placement.name_of(op), "", device) for op, device in placement.affinity.items()]
+    rows = [(placement.names.get(op, op), "", device) for op, device in placement.affinity.items()]
     if model is not None:
         graph = graph_of(model)
-        rows = list(zip(graph.op_names, graph.op_types, placement.devices_of(graph), strict=True))
+        rows = list(zip(graph.op_names, graph.op_types, op_devices(placement, graph), strict=True))
     index = DeviceIndex.of(placement.devices)
     names = index.openvino_named(index.positions(device for *_, device in rows))
     text = StringIO()
@@ -72,7 +73,7 @@ def submodels(placement: Placement, graph: ComputationGraph) -> Partition:
 
     Constants and shape computations belong to no submodel; they are counted to that of their first reader.
     """
-    devices = DeviceIndex.of(placement.devices).positions(placement.devices_of(graph))
+    devices = DeviceIndex.of(placement.devices).positions(op_devices(placement, graph))
     labels = SubmodelCollector(graph).submodel_of(np.asarray(devices, dtype=np.int64))
     for v in graph.topological_order[::-1].tolist():
         if labels[v] < 0:
@@ -90,7 +91,7 @@ def quoted(text: str) -> str:
 def _frames(placement: Placement, graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
     """Return the frames of all submodels with their ops."""
     fills = dict(zip((device.name for device in placement.devices), cycle(FILL_COLOURS), strict=False))
-    devices = placement.devices_of(graph)
+    devices = op_devices(placement, graph)
     lines = []
     for s in range(parts.num_groups):
         members = parts.members.of(s).tolist()

@@ -25,6 +25,7 @@ from hsdag.exports.usage import Usage, write_usage
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.graph.reader import export_otherwise, input_name, save_ir
 from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.placement.applied import with_shapes
 from hsdag.ir.placement.placement import Placement
 
 STORED_AFFINITY = "user_dataaffinity"
@@ -116,7 +117,7 @@ def _sizes(placement: Placement, model: ov.Model) -> tuple[tuple[int, ...], ...]
     """Return the shape of each input in the first inference of the first scenario that the model was placed with."""
     if not placement.data_shapes:
         return ()
-    first = Scenario.parse(placement.data_shapes[0]).of(placement.fixed(model)).inferences[0]
+    first = Scenario.parse(placement.data_shapes[0]).of(with_shapes(placement, model)).inferences[0]
     return tuple(first[input_name(port)] for port in model.inputs)
 
 
@@ -138,7 +139,7 @@ def _write_op(placement: Placement, model: ov.Model, folder: Path, out_path: Pat
     plan = _Plan(whole, folder / "parts")
     for copy in placement.copies or ():
         if copy.device is None:
-            plan.add_parts(placement.pipeline(copy), copy.requests)
+            plan.add_parts(copy.pipeline(placement), copy.requests)
         else:
             plan.add_copy(next(spec for spec in placement.devices if spec.name == copy.device), copy.requests)
     if not placement.copies:

@@ -15,6 +15,7 @@ from hsdag.base.errors import ModelError, OptionError, install_extra, option
 from hsdag.base.files import new_files
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.homes import op_devices
 from hsdag.ir.placement.placement import Placement
 
 ANNOTATION = "layer_ann"
@@ -73,7 +74,7 @@ def device_by_tensor(placement: Placement, source: ModelSource) -> dict[str, str
     """Return the device of the op that produces each tensor, by tensor name; OpenVINO keeps ONNX's names."""
     assert source.model is not None
     model = unplaced_clone(placement, source.model)
-    ops = zip(model.get_ordered_ops(), placement.devices_of(graph_of(model)), strict=True)
+    ops = zip(model.get_ordered_ops(), op_devices(placement, graph_of(model)), strict=True)
     made = [(node, device) for node, device in ops if node.get_type_name() != "Result"]
     return {name: device for node, device in made for port in node.outputs() for name in port.get_names()}
 

@@ -10,7 +10,9 @@ import openvino as ov
 from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.build import graph_of, ordered_ops
 from hsdag.ir.graph.gates import has_one_thread
+from hsdag.ir.placement.applied import with_shapes
 from hsdag.ir.placement.divided import divided
+from hsdag.ir.placement.homes import op_devices
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.cut import MODEL_INPUT, Tensor
 from hsdag.runtime.executor.merging import plan_cut
@@ -50,10 +52,10 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     An output that repeats an input of the model is read from that input. Raises PlacementError if the placement is for
     another model or has too many parts.
     """
-    model, placement = divided(placement.fixed(model), placement)
+    model, placement = divided(with_shapes(placement, model), placement)
     graph = graph_of(model)
     devices = [device for device in placement.devices if device.name in placement.used_devices]
-    home = np.asarray(DeviceIndex.of(devices).positions(placement.devices_of(graph)), dtype=np.int64)
+    home = np.asarray(DeviceIndex.of(devices).positions(op_devices(placement, graph)), dtype=np.int64)
     is_steady = find_objective(placement.objective).is_steady
     cut = plan_cut(graph, home, len(devices), by_load=is_steady).cut
     op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}

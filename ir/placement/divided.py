@@ -11,6 +11,8 @@ from hsdag.base.errors import PlacementError
 from hsdag.ir.device import DeviceIndex
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.placement.applied import with_shapes
+from hsdag.ir.placement.homes import check_model
 from hsdag.ir.placement.placement import FORMAT_VERSION, SPREAD_VERSION, ModelRecord, Placement, ShardRecord
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shard
@@ -43,7 +45,7 @@ def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Reg
 
     Raises PlacementError where the placement is for another model, or an op has no device or several.
     """
-    placement.check_model(graph)
+    check_model(placement, graph)
     index = DeviceIndex.of(placement.devices)
     op = {name: v for v, name in enumerate(graph.canonical_names)}
     named = [name for record in placement.shards or () for name in record.ops] + list(placement.affinity)
@@ -68,7 +70,7 @@ def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]
     """
     if not placement.shards:
         return model, placement
-    model = placement.fixed(model)
+    model = with_shapes(placement, model)
     graph = graph_of(model)
     regions, devices = regions_of(placement, graph)
     index = DeviceIndex.of(placement.devices)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from hsdag.base.errors import DeviceError, OptionError, PlacementError, SearchError, option
+from hsdag.base.errors import OptionError, SearchError
 from hsdag.base.files import MODEL_SUFFIXES, parse_record, read_text, write_atomically
 from hsdag.base.host import command_line
-from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
-from hsdag.ir.graph.colocation import check_colocation
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import ComputationGraph
 
 if TYPE_CHECKING:  # modules that load OpenVINO are imported where they are used: simulators read placements too
@@ -133,6 +132,24 @@ class CopyRecord(Record):
         shares = (name for region in self.shards or () for name in region.shares)
         return tuple(dict.fromkeys(filter(None, [self.device, *(self.affinity or {}).values(), *shares])))
 
+    def pipeline(self, placement: Placement) -> Placement:
+        """Return this pipeline, one of the copies of a placement, as a placement of its own."""
+        version = SPREAD_VERSION if self.shards else FORMAT_VERSION
+        fields = {"affinity": self.affinity, "shards": self.shards, "version": version, "copies": None}
+        return placement.model_copy(update=fields)
+
+
+def _readable(data_shapes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return scenarios as they are. Raises ValueError if one cannot be read."""
+    if data_shapes:
+        from hsdag.ir.graph.scenario import parse_scenarios
+
+        try:
+            parse_scenarios(data_shapes, None)
+        except OptionError as error:
+            raise ValueError(str(error)) from error
+    return data_shapes
+
 
 class Placement(Record):
     """A device for each op of one model.
@@ -163,7 +180,7 @@ class Placement(Record):
     speedup: SpeedupRecord | None = None
     priority: dict[str, int] | None = Field(default=None, repr=False)
     created_with: dict[str, str] = {}
-    data_shapes: tuple[str, ...] | None = None
+    data_shapes: Annotated[tuple[str, ...] | None, AfterValidator(_readable)] = None
     shards: tuple[ShardRecord, ...] | None = None
     copies: tuple[CopyRecord, ...] | None = None
 
@@ -189,18 +206,6 @@ class Placement(Record):
         if (self.shards or self.copies) and (self.version != SPREAD_VERSION or self.executor == "hetero"):
             raise ValueError("'shards' and 'copies' need version 3, and an executor that runs devices side by side")
         return self
-
-    @field_validator("data_shapes")
-    @classmethod
-    def _data_shapes_are_readable(cls, texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if texts:
-            from hsdag.ir.graph.scenario import parse_scenarios
-
-            try:
-                parse_scenarios(texts, None)
-            except OptionError as error:
-                raise ValueError(str(error)) from error
-        return texts
 
     @property
     def used_devices(self) -> tuple[str, ...]:
@@ -236,84 +241,6 @@ class Placement(Record):
         """Read a file. Raises FileFormatError when it is missing or not a placement."""
         return Placement.from_json(read_text(Path(path)), str(path))
 
-    def devices_of(self, graph: ComputationGraph) -> list[str]:
-        """Return [N] the name of the device of each op of a graph.
-
-        Raises PlacementError when the placement is not for the model of this graph, by the names of its ops and, from
-        version 2 on, by its fingerprint; and where it divides ops or copies the model.
-        """
-        keys = self._keys(graph)
-        self.check_model(graph)
-        if self.shards or self.copies:
-            raise PlacementError(
-                "the placement divides ops over devices, which HETERO does not run, or inferences: load it with "
-                "hsdag.compile_model, or run what 'hsdag export --format openvino' makes of it"
-            )
-        if set(self.affinity) != set(keys):
-            odd = sorted(set(self.affinity) ^ set(keys))
-            raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
-        devices = [self.affinity[key] for key in keys]
-        if self.executor != "cuda":  # it copies whatever is read on another device
-            check_colocation(graph, devices)
-        return devices
-
-    def homes_of(self, graph: ComputationGraph) -> list[str]:
-        """Return [N] devices as ``devices_of`` does; for an op on several devices their names, joined by ``+``."""
-        if not (self.shards or self.copies):
-            return self.devices_of(graph)
-        self.check_model(graph)
-        if self.copies:
-            homes_of_copies = [
-                [c.device] * graph.num_ops if c.device else self.pipeline(c).homes_of(graph) for c in self.copies
-            ]
-            return ["+".join(homes) for homes in zip(*homes_of_copies, strict=True)]
-        homes = {**self.affinity, **{op: "+".join(region.shares) for region in self.shards or () for op in region.ops}}
-        return [homes[op] for op in graph.canonical_names]
-
-    def pipeline(self, copy: CopyRecord) -> Placement:
-        """Return a pipeline among the copies as a placement of its own."""
-        version = SPREAD_VERSION if copy.shards else FORMAT_VERSION
-        fields = {"affinity": copy.affinity, "shards": copy.shards, "version": version, "copies": None}
-        return self.model_copy(update=fields)
-
-    def check_model(self, graph: ComputationGraph) -> None:
-        """Raise PlacementError where the fingerprint says that the placement is for another model."""
-        from hsdag.ir.graph.build import fingerprint
-
-        if self.version > 1 and fingerprint(graph) != self.model.fingerprint:
-            raise PlacementError(self._mismatch(graph))
-
-    def priority_of(self, graph: ComputationGraph) -> list[int | None] | None:
-        """Return [N] the rank of each op of a graph, None where it has none; None if no op has one."""
-        return [self.priority.get(key) for key in self._keys(graph)] if self.priority else None
-
-    def check_openvino(self) -> None:
-        """Raise PlacementError if the devices are not OpenVINO's."""
-        if self.executor == "cuda":
-            raise PlacementError(
-                "the placement is for the CUDA engine (executor 'cuda'), whose devices OpenVINO does not have; "
-                "run it with 'hsdag bench MODEL --placement FILE', or place the model again for another executor"
-            )
-
-    def name_of(self, op: str) -> str:
-        """Return the friendly name of an op of the affinity map."""
-        return self.names.get(op, op)
-
-    def _keys(self, graph: ComputationGraph) -> tuple[str, ...]:
-        return graph.canonical_names if self.version > 1 else graph.op_names
-
-    def _mismatch(self, graph: ComputationGraph) -> str:
-        record = ModelRecord.of(graph)
-        if set(self.names) == set(graph.canonical_names) and record.input_shapes != self.model.input_shapes:
-            return (
-                f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
-                f"this model has {record.inputs_text}: reshape the model ({option('shape')}) or place it again"
-            )
-        return (
-            f"the placement is for model {self.model.name!r} and this is another model (named {graph.name!r}): "
-            "their ops, shapes or edges differ; place this model again"
-        )
-
     def apply(self, model: ov.Model) -> ov.Model:
         """Set the affinity of every op of ``model``, and return a copy of it that is prepared for HETERO.
 
@@ -321,14 +248,9 @@ class Placement(Record):
         without a fixed shape have the shape in which the model was placed (``prepare``). Raises PlacementError when the
         model is another one or its ops and the map disagree.
         """
-        from hsdag.ir.graph.build import corresponding_nodes
-        from hsdag.ir.placement.prepared import prepare
+        from hsdag.ir.placement.applied import applied
 
-        fixed, graph, devices = self._openvino_devices(model)
-        device_of = {node.get_name(): name for node, name in zip(fixed.get_ordered_ops(), devices, strict=True)}
-        for node, counterpart in zip(model.get_ordered_ops(), corresponding_nodes(model, fixed), strict=True):
-            node.get_rt_info()["affinity"] = device_of[counterpart.get_name()]
-        return prepare(fixed, graph).place(devices, self.devices)
+        return applied(self, model)
 
     def compile(
         self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None, beside: Any = None
@@ -342,62 +264,9 @@ class Placement(Record):
         OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply`` does, ModelError
         where the model does not take that shape, and DeviceError when a device is absent or fails to load.
         """
-        from hsdag.base.errors import last_line
-        from hsdag.ir.graph.gates import with_gates_apart
-        from hsdag.ir.placement.prepared import prepare
+        from hsdag.ir.placement.applied import compiled
 
-        if self.copies:
-            under_hetero = lambda model, pipeline, *_: pipeline.compile(core, model, properties)  # noqa: E731
-            return self._compile_copies(core, model, properties, beside or under_hetero)
-        fixed, graph, devices = self._openvino_devices(model)
-        specs = [device for device in self.devices if device.name in self.used_devices]
-        if len(specs) == 1:
-            placed = with_gates_apart(fixed, specs[0])
-            target = specs[0].openvino_name
-            options = dict(properties or {})
-        else:
-            placed = prepare(fixed, graph).place(devices, specs)
-            target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
-            options = hetero_properties(specs, properties)
-        for spec in specs:
-            spec.register(core)
-        try:
-            return core.compile_model(placed, target, options)
-        except RuntimeError as error:
-            raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
-
-    def _compile_copies(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None, beside: Any) -> Any:
-        from hsdag.ir.graph.build import graph_of
-        from hsdag.ir.placement.copies import compile_copies
-
-        fixed = self.fixed(model)
-        specs = {device.name: device for device in self.devices}
-        copies = []
-        self.check_model(graph_of(fixed))
-        for copy in self.copies or ():
-            over = specs[copy.device] if copy.device else beside(fixed, self.pipeline(copy), core, properties)
-            copies.append((over, copy.requests))
-        return compile_copies(core, fixed, copies, properties)
-
-    def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, ComputationGraph, list[str]]:
-        """Return ``fixed(model)``, its graph, and OpenVINO's name of the device of each of its ops [N]."""
-        from hsdag.ir.graph.build import graph_of
-
-        self.check_openvino()
-        fixed, index = self.fixed(model), DeviceIndex.of(self.devices)
-        graph = graph_of(fixed)
-        return fixed, graph, index.openvino_named(index.positions(self.devices_of(graph)))
-
-    def fixed(self, model: ov.Model) -> ov.Model:
-        """Return a copy of ``model`` whose inputs without a fixed shape have the shape in which it was placed.
-
-        Inputs for which it has no shape stay as they are. Raises ModelError where the model does not take a shape.
-        """
-        from hsdag.ir.graph.reader import fix_shapes
-
-        clone = model.clone()
-        fix_shapes(clone, {}, self.model.input_shapes, dynamic=True)
-        return clone
+        return compiled(self, core, model, properties, beside)
 
 
 def refuse_model(source: str | Path) -> None:

@@ -24,13 +24,10 @@ from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.folding import folded_clone
-from hsdag.ir.graph.readers import read_instead
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, STATE_TYPES, computed_once
+from hsdag.ir.shards.nodes import AddedNodes
 from hsdag.ir.shards.regions import Region, Shapes
-from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, gives, piece_of, shape_of
-
-MARK = "@"
-"""Separator between an op's name and the device of its shard."""
+from hsdag.ir.shards.rules import Op, Piece, Span, gives, piece_of, shape_of
 
 LARGE_BYTES = 4096
 """Constants of more bytes are weights, on whose values no shape depends."""
@@ -136,7 +133,7 @@ def shard(
         else:
             for d in region_of[v].shares:
                 writer.shard(v, d, *pieces[v, d])
-    writer.gather_where_slices_fail()
+    writer.nodes.gather_where_slices_fail(each.node for made in writer.made.values() for each in made)
     made = _finished(shapes.model, graph, writer)
     _check_outputs(_types_of_outputs(made.model), outputs)
     return made
@@ -163,13 +160,11 @@ class _Writer:
     def __init__(self, shapes: Shapes, names: Sequence[str], *, fills: bool) -> None:
         self.shapes = shapes
         self.once = computed_once(shapes.graph)
-        self.names = names
+        self.nodes = AddedNodes(shapes, names)
         self.fills = fills
-        self.device: dict[str, int] = {}  # by OpenVINO's unique name of a node
-        self.kept: dict[str, int] = {}  # likewise, of ops that are computed as a whole
+        self.kept: dict[str, int] = {}  # device of ops that are computed as a whole, by OpenVINO's unique name
         self.work: dict[str, tuple[int, float]] = {}  # likewise: op, and share of its time
-        self._slices: dict[str, tuple[int, int, Span]] = {}  # likewise: op, device and range
-        self._made: dict[int, list[_Made]] = {}
+        self.made: dict[int, list[_Made]] = {}  # parts of each op
         self.stored: dict[int, ov.Node] = {}  # Assigns that are replaced by those of shards
         self.sinks: list[ov.Node] = []
         self._variables: dict[tuple[int, int], Any] = {}
@@ -182,9 +177,9 @@ class _Writer:
             return
         for port in range(len(node.inputs())):
             u = self.shapes.producer(v, port)
-            if u in self._made:
+            if u in self.made:
                 node.input(port).replace_source_output(self._value(u, node.input_value(port).get_index(), device, None))
-        self._made[v] = [_Made(device, None, is_partial=False, node=node)]
+        self.made[v] = [_Made(device, None, is_partial=False, node=node)]
         self.kept[node.get_name()] = device
         self.work[node.get_name()] = v, 1.0
 
@@ -205,40 +200,33 @@ class _Writer:
         What is added is then part of the sum, and the other devices need not compute it.
         """
         node = self.shapes.nodes[v]
-        if v in self._made or node.get_type_name() != "Add":
-            return v in self._made and self._made[v][0].is_partial
+        if v in self.made or node.get_type_name() != "Add":
+            return v in self.made and self.made[v][0].is_partial
         for port in (0, 1):
             u, w = (self.shapes.producer(v, each) for each in (port, 1 - port))
-            parts = [each for each in self._made.get(u, []) if each.is_partial]
-            there = [each.device for each in self._made.get(w, parts) if each.span is None]
+            parts = [each for each in self.made.get(u, []) if each.is_partial]
+            there = [each.device for each in self.made.get(w, parts) if each.span is None]
             if parts and parts[0].device in there and self.shapes.graph.successors.of(u).tolist() == [v]:
                 own = parts[0].device
                 inputs = parts[0].node.output(0), self._read(v, 1 - port, own, None)
                 self._add(v, own, None, _created(node, inputs, {}), 1.0, is_partial=True)
-                self._made[v] += parts[1:]
+                self.made[v] += parts[1:]
                 return True
         return False
 
     def _shape_of_divided(self, v: int, device: int) -> bool:
         """Return whether an op is the shape of a divided tensor; if so, write a shard's shape with the whole's size."""
         node = self.shapes.nodes[v]
-        made = self._made.get(self.shapes.producer(v, 0), [])
+        made = self.made.get(self.shapes.producer(v, 0), [])
         if node.get_type_name() not in SHAPE_OF_TYPES or not made or made[0].span is None:
             return False
         own = next((each for each in made if each.device == device), made[0])
         tensor = own.node.output(node.input_value(0).get_index())
-        shape = self._named(_created(node, [tensor], {}), v, own.device, "/own").output(0)
+        shape = self.nodes.named(_created(node, [tensor], {}), v, own.device, "/own").output(0)
         axis = made[0].span.axis
-        self._add(v, device, None, self._with_number(shape, axis, shape_of(node.input_value(0))[axis], v, device), 1.0)
+        size = shape_of(node.input_value(0))[axis]
+        self._add(v, device, None, self.nodes.with_number(shape, axis, size, v, device), 1.0)
         return True
-
-    def _with_number(self, value: Any, place: int, number: int, v: int, device: int) -> ov.Node:
-        """Return a list of numbers with one replaced; OpenVINO still infers the others as far as it did."""
-        kind = value.get_element_type().to_dtype()
-        replacement = self._named(opset13.constant(np.array([number], kind)), v, device, "/size").output(0)
-        ends = (Span(0, 0, place), Span(0, place + 1, shape_of(value)[0]))
-        before, behind = ([] if end.first == end.last else [self._sliced(value, v, device, end)] for end in ends)
-        return opset13.concat([*before, replacement, *behind], 0)
 
     def shard(self, v: int, device: int, span: Span | None, piece: Piece) -> None:
         """Compute a range of an op, or a partial result if ``span`` is None."""
@@ -254,7 +242,7 @@ class _Writer:
         part = (share.last - share.first) / self.shapes.op(v).inputs[0][share.axis] if span is None else 1.0
         work = self.shapes.work_of(v, span, piece, part)
         if node.get_type_name() == "Convolution" and span is not None and span.axis == 1:
-            inputs[0] = self._past_split(inputs[0], v, device)
+            inputs[0] = self.nodes.past_split(inputs[0], v, device)
         made = _created(node, inputs, piece.attributes)
         if not gives(made, self.shapes.op(v), span):
             name = self.shapes.graph.op_names[v]
@@ -264,7 +252,7 @@ class _Writer:
     def store(self, v: int, read: int, device: int, span: Span | None) -> None:
         """Assign a range of a stored value to a device's part of the variable."""
         assert span is not None  # a variable is no sum
-        read_value = next(each.node for each in self._made[read] if each.device == device)
+        read_value = next(each.node for each in self.made[read] if each.device == device)
         made = opset13.assign(read_value, self._variable(read, device, span))
         made.input(0).replace_source_output(self._read(v, 0, device, span))
         self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).inputs[0][span.axis])
@@ -278,7 +266,7 @@ class _Writer:
             shape = node.get_output_partial_shape(0)
             shape[span.axis] = span.last - span.first
             info.data_shape, info.data_type = shape, node.get_output_element_type(0)
-            info.variable_id = f"{self.shapes.graph.variables[read]}{MARK}{self.names[device]}"
+            info.variable_id = self.nodes.name(self.shapes.graph.variables[read], device)
             self._variables[read, device] = Variable(info)
         return self._variables[read, device]
 
@@ -286,31 +274,23 @@ class _Writer:
         self, v: int, device: int, span: Span | None, node: ov.Node, work: float, *, is_partial: bool = False
     ) -> None:
         self.work[node.get_name()] = v, work
-        self._made.setdefault(v, []).append(_Made(device, span, is_partial, self._named(node, v, device)))
-
-    def _named(self, node: ov.Node, v: int, device: int, suffix: str = "") -> ov.Node:
-        for value in node.input_values():  # OpenVINO adds constants for inputs that are left out
-            added = value.get_node()
-            if added.get_type_name() == "Constant" and not _has_name(added) and added.get_name() not in self.device:
-                self._named(added, v, device, "/default")
-        node.set_friendly_name(f"{self.shapes.graph.op_names[v]}{MARK}{self.names[device]}{suffix}")
-        self.device[node.get_name()] = device
-        return node
+        self.made.setdefault(v, []).append(_Made(device, span, is_partial, self.nodes.named(node, v, device)))
 
     def _input(self, v: int, port: int, device: int, piece: Piece) -> Any:
         if port in piece.constants:
-            return self._named(opset13.constant(piece.constants[port]), v, device, f"/{port}").output(0)
+            return self.nodes.named(opset13.constant(piece.constants[port]), v, device, f"/{port}").output(0)
         value = self._read(v, port, device, piece.inputs[port])
         if port in piece.numbers:
-            return self._named(self._with_number(value, *piece.numbers[port], v, device), v, device, "/list").output(0)
+            made = self.nodes.with_number(value, *piece.numbers[port], v, device)
+            return self.nodes.named(made, v, device, "/list").output(0)
         return value
 
     def _read(self, v: int, port: int, device: int, span: Span | None) -> Any:
         """Return the value that an input of an op reads, or a range of it, on a device."""
         source, u = self.shapes.nodes[v].input_value(port), self.shapes.producer(v, port)
-        if u in self._made:
+        if u in self.made:
             return self._value(u, source.get_index(), device, span)
-        return self._sliced(source, u, device, span) if u >= 0 else self._known(source, v, device, span)
+        return self.nodes.sliced(source, u, device, span) if u >= 0 else self._known(source, v, device, span)
 
     def _known(self, source: Any, v: int, device: int, span: Span | None) -> Any:
         """Return a range of a known value; cut the weights behind a decompression, not its result."""
@@ -320,17 +300,18 @@ class _Writer:
         if node.get_type_name() == "Constant":
             values = sliced_constant(node, span, fills=self.fills)
             if values is not None:
-                return self._named(values, v, device, "/weights").output(0)
+                return self.nodes.named(values, v, device, "/weights").output(0)
         piece = piece_of(Op(node), span)
         if piece is None:
-            return self._sliced(source, v, device, span)
+            return self.nodes.sliced(source, v, device, span)
         inputs = [
-            self._named(opset13.constant(piece.constants[port]), v, device, "/shape").output(0)
+            self.nodes.named(opset13.constant(piece.constants[port]), v, device, "/shape").output(0)
             if port in piece.constants
             else self._known(value, v, device, need)
             for port, (value, need) in enumerate(zip(node.input_values(), piece.inputs, strict=True))
         ]
-        return self._named(_created(node, inputs, piece.attributes), v, device, "/weights").output(source.get_index())
+        made = self.nodes.named(_created(node, inputs, piece.attributes), v, device, "/weights")
+        return made.output(source.get_index())
 
     def _value(self, u: int, port: int, device: int, span: Span | None) -> Any:
         """Return a result of an op that has been written, or a range of it, on a device."""
@@ -340,91 +321,25 @@ class _Writer:
         return self._values[key]
 
     def _brought(self, u: int, port: int, device: int, span: Span | None) -> Any:
-        made = self._made[u]
+        made = self.made[u]
         if made[0].is_partial:
-            total, *parts = (self._sliced(each.node.output(port), u, each.device, span) for each in made)
+            total, *parts = (self.nodes.sliced(each.node.output(port), u, each.device, span) for each in made)
             for part in parts:
-                total = self._named(opset13.add(total, part), u, device, "/sum").output(0)
+                total = self.nodes.named(opset13.add(total, part), u, device, "/sum").output(0)
             return total
         if made[0].span is None:
             origin = next((each for each in made if each.device == device), made[0])
-            return self._sliced(origin.node.output(port), u, origin.device, span)
+            return self.nodes.sliced(origin.node.output(port), u, origin.device, span)
         axis = made[0].span.axis
         whole = Span(axis, 0, shape_of(self.shapes.nodes[u].output(port))[axis])
         parts = [
-            self._sliced(each.node.output(port), u, each.device, part)
+            self.nodes.sliced(each.node.output(port), u, each.device, part)
             for each, part in _cover(made, span if span is not None and span.axis == axis else whole, device)
         ]
-        joined = parts[0] if len(parts) == 1 else self._named(opset13.concat(parts, axis), u, device, "/join").output(0)
-        return joined if span is None or span.axis == axis else self._sliced(joined, u, device, span)
-
-    def _sliced(self, value: Any, v: int, device: int, span: Span | None) -> Any:
-        """Return a range of a tensor, sliced on a device; the tensor itself if the range is all of it."""
-        if span is None or (span.first, span.last) == (0, shape_of(value)[span.axis]):
-            return value
-        bounds = (
-            self._named(opset13.constant(np.array([bound])), v, device, "/slice")
-            for bound in (span.first, span.last, 1, span.axis)
-        )
-        made = self._named(opset13.slice(value, *bounds), v, device, "/slice")
-        self._slices[made.get_name()] = v, device, span
-        return made.output(0)
-
-    def _past_split(self, value: Any, v: int, device: int) -> Any:
-        """Return a part of a split as a slice of the split's input; any other tensor as it is.
-
-        OpenVINO would mistake joined convolutions that all read one part for convolutions of groups that read a part
-        each.
-        """
-        split = value.get_node()
-        if split.get_type_name() not in ("Split", "VariadicSplit"):
-            return value
-        axis = Op(split).axes(1)
-        sizes = [-1 if axis is None else shape_of(port)[min(axis)] for port in split.outputs()]
-        if axis is None or min(sizes) < 0:
-            return value
-        first = sum(sizes[: value.get_index()])
-        span = Span(min(axis), first, first + sizes[value.get_index()])
-        return self._sliced(split.input_value(0), v, device, span)
-
-    def gather_where_slices_fail(self) -> None:
-        """Replace slices by gathers where a strided convolution of single numbers reads them, or a Convert to booleans.
-
-        OpenVINO moves such strides up through element-wise ops to a slice, makes a split of it, and fails. It fails in
-        the same way where it makes a split of slices that are converted to booleans.
-        """
-        nodes = (each.node for made in self._made.values() for each in made)
-        pending = [node for node in nodes if _is_strided_point(node) or _is_boolean(node)]
-        seen: set[str] = set()
-        while pending:
-            for node in [value.get_node() for value in pending.pop().input_values()]:
-                if node.get_name() in self._slices:
-                    v, device, span = self._slices[node.get_name()]
-                    constants = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
-                    indices = (self._named(each, v, device, "/slice") for each in constants)
-                    made = self._named(opset13.gather(node.input_value(0), *indices), v, device, "/slice")
-                    read_instead(node.output(0), made.output(0))
-                elif RULES.get(node.get_type_name()) is elementwise and node.get_name() not in seen:
-                    seen.add(node.get_name())
-                    pending.append(node)
-
-
-def _has_name(node: ov.Node) -> bool:
-    """Return whether a node has the number of an op, or a name that was given to it."""
-    return str(node.get_friendly_name()) != str(node.get_name())
-
-
-def _is_strided_point(node: ov.Node) -> bool:
-    """Return whether an op is a convolution with windows of one number and a stride above 1."""
-    if node.get_type_name() not in ("Convolution", "GroupConvolution"):
-        return False
-    strides = node.get_attributes()["strides"]
-    return max(strides) > 1 and set(shape_of(node.input_value(1))[-len(strides) :]) == {1}
-
-
-def _is_boolean(node: ov.Node) -> bool:
-    """Return whether an op converts to booleans."""
-    return node.get_type_name() == "Convert" and bool(node.get_output_element_type(0) == ov.Type.boolean)
+        joined = parts[0]
+        if len(parts) > 1:
+            joined = self.nodes.named(opset13.concat(parts, axis), u, device, "/join").output(0)
+        return joined if span is None or span.axis == axis else self.nodes.sliced(joined, u, device, span)
 
 
 def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made, Span]]:
@@ -485,11 +400,11 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
     model.add_sinks(writer.sinks)
     for node in model.get_ordered_ops():
         number, _, rest = node.get_friendly_name().partition(".")
-        if node.get_name() not in writer.device:
+        if node.get_name() not in writer.nodes.device:
             node.set_friendly_name(graph.op_names[int(number)] + rest)
     model.validate_nodes_and_infer_types()
     name_uniquely(model)
-    written = writer.device | writer.kept
+    written = writer.nodes.device | writer.kept
     ordered = model.get_ordered_ops()
     device = dict(written)
     for node in ordered:

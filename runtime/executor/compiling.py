@@ -17,7 +17,9 @@ from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.gates import has_one_thread
+from hsdag.ir.placement.applied import with_shapes
 from hsdag.ir.placement.divided import divided
+from hsdag.ir.placement.homes import op_devices, op_priority
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.cut import Cut, Subgraph
 from hsdag.runtime.executor.engine import Engine
@@ -93,11 +95,11 @@ def compile_placed(
     limit_s: float | None = None,
 ) -> WorkConservingModel:
     """Compile a model in memory as ``hsdag.compile_work_conserving`` does; ``by_load`` as for ``plan_cut``."""
-    model, placement = divided(placement.fixed(model), placement)
+    model, placement = divided(with_shapes(placement, model), placement)
     graph = graph_of(model)
     specs = [record for record in placement.devices if record.name in placement.used_devices]
-    devices = DeviceIndex.of(specs).positions(placement.devices_of(graph))
-    ranks = placement.priority_of(graph)
+    devices = DeviceIndex.of(specs).positions(op_devices(placement, graph))
+    ranks = op_priority(placement, graph)
     return compile_on(
         core or ov.Core(), model, graph, specs, devices, ranks, properties, by_load=by_load, limit_s=limit_s
     )

@@ -1,67 +1,23 @@
-"""A single-threaded, work-conserving event loop over tasks (DOPPLER, Algorithms 1 and 2, and App. C).
-
-A task is ready when all it waits for has ended. A free resource takes, of the ready tasks, the task of the
-oldest run with the smallest rank, ties by index. So no resource idles while work for it is ready. Starting a task
-never blocks; its end comes back through the inbox of the engine, from callbacks of any thread.
-
-Resources that are in order, streams of GPUs, get tasks earlier. What a task waits for on the same resource need only
-have started. If all else that it waits for has started on other resources in order, it is early: it is taken when
-nothing is ready, and its resource waits until it can run.
-"""
+"""An executor of task graphs: threads report and submit by messages, and whoever has the turn handles them."""
 
 from __future__ import annotations
 
 import atexit
-import heapq
 import threading
 import time
-import traceback
 import weakref
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from hsdag.base.errors import ExecutionError
 from hsdag.base.processes import Closing
-from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.runtime.executor.scheduler import Scheduler, call_safely
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run, TaskGraph
-
-Error = TypeVar("Error", bound=BaseException)
-
-
-def one_line(error: BaseException) -> str:
-    """Return the text of an error on one line, or its type where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def without_own_frame(error: Error) -> Error:
-    """Return the error without the frame that caught it, which would keep the run alive that holds the error."""
-    behind = error.__traceback__
-    return error.with_traceback(None if behind is None else behind.tb_next)
-
-
-def forget_locals(error: BaseException) -> None:
-    """Clear the frames behind an error and its causes: they may hold tensors of a device."""
-    seen: set[int] = set()
-    chain: list[BaseException | None] = [error]
-    while chain:
-        link = chain.pop()
-        if link is not None and id(link) not in seen:
-            seen.add(id(link))
-            traceback.clear_frames(link.__traceback__)
-            chain += [link.__cause__, link.__context__]
-
-
-def report(error: BaseException) -> None:
-    """Report an error that nobody can catch, as Python reports errors that end a thread."""
-    args = (type(error), error, error.__traceback__, threading.current_thread())
-    threading.excepthook(threading.ExceptHookArgs(args))
-
 
 STOP = object()
 """Message after which nothing new begins."""
@@ -76,10 +32,6 @@ class Cancellation:
         self.run = run
 
 
-Entry: TypeAlias = tuple[bool, int, float, int, Run]
-"""A task that may be started: whether it is early, its run's number, its rank, itself, its run; the least is taken."""
-
-
 class Loop:
     """An event loop that handles messages and starts ready tasks, in turns.
 
@@ -92,7 +44,6 @@ class Loop:
     def __init__(self, graph: TaskGraph, backend: Backend, priority: FloatArray | None, grace_s: float) -> None:
         self.graph = graph
         self.backend = backend
-        self.grace_s = grace_s
         self.alarm: SimpleQueue[None] = SimpleQueue()  # wakes the watching thread, also from finalizers
         has_streams = any(r.in_order for r in graph.resources)
         self.inbox = Inbox(partial(self.alarm.put, None) if has_streams else self.help)
@@ -103,24 +54,7 @@ class Loop:
         self.lock = threading.Lock()
         self.is_closed = False  # nothing more may be submitted
         self.is_over = False  # nobody reads the inbox any more
-        self.priority: list[float] | None = None if priority is None else priority.tolist()
-        self.resource: list[int] = graph.resource.tolist()
-        in_order = np.array([r.in_order for r in graph.resources], dtype=np.bool_)[graph.resource]
-        before, after = graph.edges.T
-        is_queued = in_order[before] & in_order[after]  # [E] the resource of the second task waits, not the loop
-        is_crossing = is_queued & (graph.resource[before] != graph.resource[after])
-        self.after_start = _successors(graph, is_queued)
-        self.after_end = _successors(graph, ~is_queued)
-        self.crossing = _successors(graph, is_crossing)
-        self.num_lags: list[int] = np.bincount(graph.edges[is_crossing, 1], minlength=graph.num_tasks).tolist()
-        self.num_predecessors: list[int] = np.bincount(graph.edges[:, 1], minlength=graph.num_tasks).tolist()
-        self.first = [task for task, num in enumerate(self.num_predecessors) if not num]
-        self.ready: list[list[Entry]] = [[] for _ in graph.resources]  # heaps
-        self.free: list[int] = [r.capacity for r in graph.resources]
-        self.touched: deque[int] = deque()  # resources that may be free and have ready tasks
-        self.running: set[Attempt] = set()
-        self.runs: dict[Run, float] = {}  # when to look at each run: at its limit, or the end of its grace
-        self.look_s = np.inf  # when to look at runs next
+        self.scheduler = Scheduler(graph, backend, self.inbox, priority, grace_s)
         self.is_stopping = False
 
     def main(self) -> None:
@@ -155,20 +89,21 @@ class Loop:
 
     def _take_turn(self) -> None:
         """Look at limits that have passed, handle all messages, and start ready tasks; the caller has the turn."""
-        queue, look_s = self.inbox.queue, self.look_s
+        queue, scheduler = self.inbox.queue, self.scheduler
+        look_s = scheduler.look_s
         self.turn_holder = threading.get_ident()
         try:
             while True:
-                if time.perf_counter() >= self.look_s:
-                    self._look()
-                if not self.touched and queue.empty():
+                if time.perf_counter() >= scheduler.look_s:
+                    scheduler.look()
+                if not scheduler.ready.touched and queue.empty():
                     break
                 while not queue.empty():
                     self._handle(*queue.get())
-                self._dispatch()
+                scheduler.start_ready()
         finally:
             self.turn_holder = None
-        if self.look_s < look_s or (self.is_stopping and not self.runs):
+        if scheduler.look_s < look_s or (self.is_stopping and not scheduler.runs):
             self.alarm.put(None)
 
     def _watch(self) -> None:
@@ -180,9 +115,9 @@ class Loop:
                 if self.defect is not None:
                     raise self.defect
                 self._take_turn()
-                if self.is_stopping and not self.runs:
+                if self.is_stopping and not self.scheduler.runs:
                     return
-                wait_s = min(self.look_s - time.perf_counter(), LONGEST_WAIT_S)
+                wait_s = min(self.scheduler.look_s - time.perf_counter(), LONGEST_WAIT_S)
             if wait_s > 0 and self.inbox.queue.empty():  # else something came while this thread had the turn
                 with suppress(Empty):
                     self.alarm.get(timeout=wait_s)
@@ -196,168 +131,25 @@ class Loop:
         while not self.inbox.queue.empty():
             message, _, _ = self.inbox.queue.get()
             if isinstance(message, Run):
-                self.runs[message] = np.inf
-        for run in list(self.runs):
+                self.scheduler.runs[message] = np.inf
+        for run in list(self.scheduler.runs):
             run.error = run.error or ExecutionError(f"the executor broke down: {defect!r}")
-            self._end(run)
-        self._call(self.backend.close)
+            self.scheduler.end(run)
+        call_safely(self.backend.close)
 
     def _handle(self, message: object, at_s: float, error: BaseException | None) -> None:
         if isinstance(message, Attempt):
-            if message in self.running:
-                self.running.discard(message)
-                self._finish(message, at_s, error)
+            self.scheduler.finish(message, at_s, error)
         elif isinstance(message, Run):
-            self._begin(message, at_s)
+            self.scheduler.begin(message, at_s)
         elif isinstance(message, Cancellation):
-            if message.run in self.runs:
-                self._fail(message.run, f"the inference of {self.graph.name!r} was cancelled")
+            if message.run in self.scheduler.runs:
+                self.scheduler.fail(message.run, f"the inference of {self.graph.name!r} was cancelled")
         else:
             self.is_stopping = True
-            for run in list(self.runs):
-                self._fail(run, f"the executor of {self.graph.name!r} was closed while an inference ran")
-
-    def _begin(self, run: Run, at_s: float) -> None:
-        run.begun_s = at_s
-        self.runs[run] = np.inf if run.limit_s is None else at_s + run.limit_s
-        self.look_s = min(self.look_s, self.runs[run])
-        run.waits_for, run.lags = self.num_predecessors.copy(), self.num_lags.copy()
-        for task in self.first:
-            self._make_ready(run, task, at_s)
-        if not run.num_left:
-            self._end(run)
-
-    def _make_ready(self, run: Run, task: int, at_s: float) -> None:
-        resource = self.resource[task]
-        rank = at_s if self.priority is None else self.priority[task]
-        heapq.heappush(self.ready[resource], (run.lags[task] > 0, run.number, rank, task, run))
-        self.touched.append(resource)
-
-    def _release(self, run: Run, tasks: list[int], at_s: float) -> None:
-        """Tell tasks that something they wait for has started, or ended."""
-        for task in tasks:
-            run.waits_for[task] -= 1
-            if not run.waits_for[task]:
-                self._make_ready(run, task, at_s)
-
-    def _dispatch(self) -> None:
-        """Start ready tasks on free resources, one task per resource in turn.
-
-        After a task that ends when it starts, messages and limits come first.
-        """
-        touched, free, ready = self.touched, self.free, self.ready
-        while touched:
-            resource = touched.popleft()
-            waiting = ready[resource]
-            while waiting and (waiting[0][4].error is not None or waiting[0][4].has_started(waiting[0][3])):
-                heapq.heappop(waiting)  # its run has failed, or it was started while it was early
-            if not waiting or not free[resource]:
-                continue
-            _, _, _, task, run = heapq.heappop(waiting)
-            free[resource] -= 1
-            if self._start(run, task, resource):
-                return
-            touched.append(resource)  # it may have room for more
-
-    def _start(self, run: Run, task: int, resource: int) -> bool:
-        now_s = time.perf_counter()
-        attempt = Attempt(run, task, resource)
-        run.start_s[task] = now_s
-        run.num_running += 1
-        error = None
-        self.running.add(attempt)
-        try:
-            is_over = self.backend.start(attempt, self.inbox)
-        except Exception as raised:  # noqa: BLE001 - whatever a task raises is the failure of its run
-            error = without_own_frame(raised)
-        else:
-            self._release(run, self.after_start[task], now_s)
-            if not is_over:
-                return False
-        self.running.discard(attempt)
-        self._finish(attempt, time.perf_counter(), error)
-        return True
-
-    def _finish(self, attempt: Attempt, end_s: float, error: BaseException | None) -> None:
-        run, task = attempt.run, attempt.task
-        self.free[attempt.resource] += 1
-        if self.ready[attempt.resource]:
-            self.touched.append(attempt.resource)
-        run.num_running -= 1
-        if error is not None:
-            self._fail(run, f"{self.graph.where(task)} failed: {one_line(error)}", error)
-        elif run.error is None:
-            run.end_s[task] = end_s
-            run.num_left -= 1
-            self._release(run, self.after_end[task], end_s)
-            for waiting in self.crossing[task]:
-                run.lags[waiting] -= 1
-                if not run.lags[waiting] and not run.waits_for[waiting] and not run.has_started(waiting):
-                    self._make_ready(run, waiting, end_s)  # and no longer early
-        if not run.num_running and (not run.num_left or run.error is not None):
-            self._end(run)
-
-    def _fail(self, run: Run, reason: str, cause: BaseException | None = None) -> None:
-        """Fail a run: start no more of its tasks, ask running ones to end, and wait for them for a while."""
-        if cause is not None:
-            forget_locals(cause)
-        if run.error is not None:
-            return
-        run.error = ExecutionError(reason)
-        run.error.__cause__ = cause
-        self.runs[run] = time.perf_counter() + self.grace_s
-        self.look_s = min(self.look_s, self.runs[run])
-        for attempt in self._attempts(run):
-            self._call(self.backend.cancel, attempt)
-        if not run.num_running:
-            self._end(run)
-
-    def _look(self) -> None:
-        """Look at the runs whose time has come."""
-        now_s = time.perf_counter()
-        for run in [r for r, at_s in self.runs.items() if at_s <= now_s]:
-            if run.error is None:
-                reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
-                self._fail(run, reason + (self._whereabouts(run) or "its turn"))
-            else:
-                self._end(run)  # tasks that still run keep their resource until they end
-        self.look_s = min(self.runs.values(), default=np.inf)
-
-    def _attempts(self, run: Run) -> list[Attempt]:
-        return sorted((a for a in self.running if a.run is run), key=lambda a: a.task)
-
-    def _whereabouts(self, run: Run) -> str:
-        return ", ".join(self.graph.where(a.task) for a in self._attempts(run))
-
-    def _end(self, run: Run) -> None:
-        if self.runs.pop(run, None) is None:
-            return
-        try:
-            self.backend.run_ended(run.slot)
-        except Exception as error:  # noqa: BLE001 - the thread must live
-            if run.error is None:
-                reason = f"the inference of {self.graph.name!r} could not be put away: {one_line(error)}"
-                run.error = ExecutionError(reason)
-                run.error.__cause__ = without_own_frame(error)
-            else:
-                report(error)
-        self._call(run.end)
-
-    @staticmethod
-    def _call(call: Callable[..., object], *args: object) -> None:
-        """Call a function whose errors must not end the thread."""
-        try:
-            call(*args)
-        except BaseException as error:  # noqa: BLE001 - not even SystemExit may end it
-            report(error)
-
-
-def _successors(graph: TaskGraph, edges: BoolArray) -> list[list[int]]:
-    """By task, those that wait for it by some of the edges [E]."""
-    found: list[list[int]] = [[] for _ in graph.task_names]
-    for before, after in graph.edges[edges].tolist():
-        found[before].append(after)
-    return found
+            for run in list(self.scheduler.runs):
+                reason = f"the executor of {self.graph.name!r} was closed while an inference ran"
+                self.scheduler.fail(run, reason)
 
 
 GRACE_S = 1.0

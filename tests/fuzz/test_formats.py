@@ -21,6 +21,7 @@ from hsdag.exports.base import export_placement
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.homes import op_devices, op_priority
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods.lists.rules import read_rules
 from hsdag.methods.policy_file import StateFile
@@ -64,8 +65,8 @@ def _read_placement(folder: Path) -> None:
     for name in ("json", "csv", "dot"):
         with suppress(HsdagError):
             export_placement(placement, name, folder / f"exported.{name}")
-    placement.devices_of(_graph())
-    placement.priority_of(_graph())
+    op_devices(placement, _graph())
+    op_priority(placement, _graph())
     list(placement.devices)
 
 

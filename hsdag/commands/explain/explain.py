@@ -23,6 +23,7 @@ from hsdag.commands.place.session import Session
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.ir.placement.homes import op_devices, op_homes, op_priority
 from hsdag.ir.placement.placement import ExecutorName, Placement
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import DeviceSet
@@ -51,7 +52,7 @@ class Case:
         problem = self.problem
         if self.placement.shards or self.placement.copies:
             return self._multi_device()
-        named = self.placement.devices_of(problem.units.fine)
+        named = op_devices(self.placement, problem.units.fine)
         index = {name: d for d, name in enumerate(problem.devices)}
         notes = list[str]()
         device = np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
@@ -94,7 +95,7 @@ class Case:
     def _multi_device(self) -> Explanation:
         """Return the explanation of a placement that divides ops or copies the model."""
         placement, graph, names = self.placement, self.problem.units.fine, self.problem.devices
-        homes = placement.homes_of(graph)
+        homes = op_homes(placement, graph)
         op = {name: v for v, name in enumerate(graph.canonical_names)}
         time_s = None if self.costs is None else np.nan_to_num(self.costs.costs.time_s, nan=np.inf)
         regions = []
@@ -131,7 +132,7 @@ class Case:
 
     def _attribution(self, placement: IntArray, costs: PlacementCosts) -> Attribution:
         """Return the attribution of a placement [N] under ``costs``; ops without a rank come last."""
-        priority = self.placement.priority_of(self.problem.units.fine)
+        priority = op_priority(self.placement, self.problem.units.fine)
         ranks = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
         order = None if ranks is None else np.array(ranks, dtype=np.int64)
         in_seconds = self.problem.objective if self.problem.objective.unit == "s" else LATENCY
@@ -295,7 +296,7 @@ def explain(
         objective=objective,
         executor=chosen.executor,
     ) as session:
-        chosen.homes_of(session.graph)
+        op_homes(chosen, session.graph)
         profile = session.profile(on_step=on_step, side_by_side=chosen.executor != "hetero" or objective.is_steady)
         problem = session.problem(profile=profile)
         costs = session.model.costs(profile, chosen.executor)

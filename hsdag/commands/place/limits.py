@@ -15,6 +15,7 @@ from hsdag.commands.place.session import Session
 from hsdag.drawing import in_bytes
 from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.placement.homes import op_devices
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.pins import NOT_PINNED, restricted
@@ -76,7 +77,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
     """Return why the placement to start with is excluded: it needs more memory than a device has; None if it fits."""
     limits = session.memory_limits(profile)
     problem = session.problem(profile=profile, is_free=True)
-    chosen, index = start.devices_of(session.graph), session.devices.index
+    chosen, index = op_devices(start, session.graph), session.devices.index
     if not set(chosen) <= set(index.names):
         return None
     device = np.array(index.positions(chosen))
@@ -92,7 +93,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
 
 def check_start(session: Session, start: Placement) -> None:
     """Raise OptionError if the placement to start with has a pinned op on another device."""
-    placed = start.devices_of(session.graph)
+    placed = op_devices(start, session.graph)
     names = session.devices.index.names
     pinned = session.model.pinned
     assert pinned is not None  # a session always sets it

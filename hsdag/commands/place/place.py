@@ -62,6 +62,7 @@ from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.scenario import context_of
 from hsdag.ir.placement.divided import sharded_fields
+from hsdag.ir.placement.homes import op_devices, op_priority
 from hsdag.ir.placement.placement import SPREAD_VERSION, Placement, SpeedupRecord
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
@@ -340,7 +341,7 @@ def answer_placement(search: Search, final: FinalComparison) -> Placement:
     if final.answer in search.plans and (order := search.plans[final.answer].priority) is not None:
         priority = problem.expand(order).tolist()
     elif final.answer == START and options.start is not None:
-        priority, executor = options.start.priority_of(graph), options.start.executor
+        priority, executor = op_priority(options.start, graph), options.start.executor
         method, seed = options.start.method, options.start.seed
     timed = final.comparison.samples if options.objective.unit == "s" else {}
     records = {name: samples.record() for name, samples in timed.items()}
@@ -376,7 +377,7 @@ def _devices_of(search: Search, name: str) -> list[str] | None:
     if name in search.plans:
         return [search.problem.devices[d] for d in search.problem.expand(search.plans[name].placement).tolist()]
     if name == START and search.options.start is not None:
-        return search.options.start.devices_of(search.session.graph)
+        return op_devices(search.options.start, search.session.graph)
     return None
 
 

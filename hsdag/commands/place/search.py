@@ -33,6 +33,7 @@ from hsdag.commands.place.shards import (
 from hsdag.commands.place.tuning import Tuned
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.state import results_by_chance
+from hsdag.ir.placement.homes import op_devices, op_priority
 from hsdag.methods.base import Placer
 from hsdag.methods.cuts.pipeline import PipelinePlacer, stages
 from hsdag.methods.incumbent import Contribution
@@ -54,6 +55,7 @@ from hsdag.search.evaluators.measured import MeasuredEvaluator
 from hsdag.search.evaluators.memory import MemoryCheck
 from hsdag.search.evaluators.recording import Event, RecordingEvaluator
 from hsdag.search.evaluators.schedule import model_values
+from hsdag.search.evaluators.seen_plans import SeenPlans
 from hsdag.search.options import PlaceOptions
 from hsdag.workers.pool import Pool
 
@@ -408,7 +410,7 @@ class Search:
         tried = [event.plan for event in recorder.best(len(recorder.events) + 1) if event.plan.is_split]
         self.finalists = tried[:count]
         if hybrid is not None:  # fill up the best measured splits with the best simulated ones
-            self.finalists += hybrid.promising(count - len(self.finalists))
+            self.finalists += hybrid.seen.promising(count - len(self.finalists))
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
         if not self.finalists and self.costs is not None:  # measuring single devices took all of the time
             memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
@@ -477,8 +479,7 @@ class Search:
             self.costs,
             measured,
             schedule,
-            kept=() if self.folder is None else self.folder.kept,
-            keep=(lambda _: None) if self.folder is None else self.folder.keep,
+            SeenPlans() if self.folder is None else SeenPlans(self.folder.kept, self.folder.keep),
             on_round=self.watcher.on_step,
         )
 
@@ -508,12 +509,12 @@ class Search:
         start, session, problem = self.options.start, self.session, self.problem
         if start is None:
             return []
-        placement = session.of_units(problem, session.devices.index.positions(start.devices_of(session.graph)))
+        placement = session.of_units(problem, session.devices.index.positions(op_devices(start, session.graph)))
         if placement is None:
             note = "the placement to start with is no plan of this search, and takes part in the comparison alone"
             self.watcher.note(note)
             return []
-        priority = start.priority_of(session.graph)
+        priority = op_priority(start, session.graph)
         if priority is None or None in priority:
             return [Plan(placement)]
         return [Plan(placement, unit_priority(problem.units.partition.labels, np.asarray(priority)))]
@@ -541,14 +542,14 @@ def search_in_slices(
         if slice_s < LEAST_SLICE * limits.seconds:
             raise SearchStopped
         begin_s = time.monotonic()
-        known = tuple(hybrid.best(NUM_STARTS)) if hybrid.promising(1) else ()
+        known = tuple(hybrid.seen.best(NUM_STARTS)) if hybrid.seen.promising(1) else ()
         within = replace(
             limits, seconds=slice_s, seed=limits.seed + number, known=known or limits.known, is_again=bool(known)
         )
         driver.search(hybrid, checkpoint, problem, within)
         searched_s += time.monotonic() - begin_s
         hybrid.measure_promising()
-        if hybrid.has_converged:
+        if hybrid.rounds.has_converged:
             _report(driver, watcher)
             return
         if problem.costs is not None:

@@ -25,6 +25,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import Shapes as InputShapes
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.divided import regions_of
+from hsdag.ir.placement.homes import check_model, op_devices, op_priority
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.ir.shards.regions import Shapes
 from hsdag.ir.shards.rewrite import shapes_of
@@ -382,10 +383,10 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
     """Return a placement as a candidate to measure. Raises PlacementError if it is for another model."""
     own, here = DeviceIndex.of(placement.devices), DeviceIndex.of(map(canonical, placement.devices))
     if placement.copies:
-        placement.check_model(session.graph)
+        check_model(placement, session.graph)
         each: list[tuple[str | Candidate, int]] = []
         for copy in placement.copies:
-            pipeline = None if copy.device else placed_candidate(session, name, placement.pipeline(copy), executor)
+            pipeline = None if copy.device else placed_candidate(session, name, copy.pipeline(placement), executor)
             name_here = here.openvino_named(own.positions(copy.devices[:1]))[0]
             each.append((pipeline or name_here, copy.requests))
         return Candidate.copied(each)
@@ -393,12 +394,12 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
         regions, homes = regions_of(placement, session.graph)
         return Candidate.sharded(regions, homes, here.openvino_names)
     try:
-        devices = here.openvino_named(own.positions(placement.devices_of(session.graph)))
+        devices = here.openvino_named(own.positions(op_devices(placement, session.graph)))
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from error
     if executor == "hetero":
         return Candidate.placed(devices)
-    priority = placement.priority_of(session.graph)
+    priority = op_priority(placement, session.graph)
     by_load = find_objective(placement.objective).is_steady
     return Candidate.side_by_side(devices, here.openvino_names, priority, by_load=by_load, executor=executor)
 

@@ -19,7 +19,8 @@ from hsdag.ir.graph.sizing import sized
 from hsdag.ir.graph.state import variable_of
 from hsdag.ir.shards.regions import Shapes
 from hsdag.ir.shards.rewrite import ShardedGraph, shard
-from hsdag.methods.shards.choice import ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.choice import ShardChooser, Sharding
+from hsdag.methods.shards.division import ShardCosts
 from hsdag.methods.shards.proposals import MOST_TRIALS, NEAR_PRICES, PRICES, propose
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts

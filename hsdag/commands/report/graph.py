@@ -17,6 +17,7 @@ from hsdag.commands.report.figures import BARE, colour_of, hatch_of, new_figure
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.placement.homes import op_homes
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, CustomJS, UIElement
@@ -155,7 +156,7 @@ class PlacedGraph:
         devices = run.problem.devices
         device = np.full(run.graph.num_ops, -1, dtype=np.int64)
         if run.placement is not None:
-            names = run.placement.homes_of(run.graph)
+            names = op_homes(run.placement, run.graph)
             devices = (*devices, *sorted(set(names) - set(devices)))
             device = np.array([devices.index(name) for name in names], dtype=np.int64)
         time_s = np.full((run.graph.num_ops, len(devices)), np.nan)

@@ -20,7 +20,8 @@ import torch
 from hsdag.base.errors import OptionError
 from hsdag.commands.train.problems import TrainingProblem
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.learned.training import NUM_FIRST, State
+from hsdag.methods.learned.states import State
+from hsdag.methods.learned.training import NUM_FIRST
 from hsdag.methods.lists.rules import (
     DEVICE_FEATURES,
     METHOD,

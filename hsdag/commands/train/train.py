@@ -19,7 +19,8 @@ from hsdag.commands.sources import find_family
 from hsdag.commands.train.problems import TrainingProblem, training_problems
 from hsdag.commands.train.rules import RuleTraining, RuleTrainingOptions
 from hsdag.methods.learned.base import one_thread
-from hsdag.methods.learned.training import SAVE_EVERY_S, State, check_same, described
+from hsdag.methods.learned.states import State, check_same, described
+from hsdag.methods.learned.training import SAVE_EVERY_S
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.policy_file import StateFile, write_policy
 from hsdag.methods.registry import changed_options

@@ -144,7 +144,7 @@ class LearnedPlacer(Placer[T]):
             if incumbent.limits.known:
                 trainer.buffer.add(incumbent.limits.known, incumbent.evaluate(incumbent.limits.known))
             trainer.run(incumbent.checkpoint, resumes=number == 0)
-            if not trainer.is_stagnant:
+            if not trainer.updates.are_stagnant:
                 return
             spread = SPREADS[(SPREADS.index(trainer.spread) + 1) % len(SPREADS)]
 

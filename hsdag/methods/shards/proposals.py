@@ -16,7 +16,8 @@ from hsdag.ir.graph.paths import longest_before
 from hsdag.ir.graph.state import computed_once, variable_of
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rules import Span, piece_of
-from hsdag.methods.shards.choice import ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.choice import ShardChooser, Sharding
+from hsdag.methods.shards.division import ShardCosts
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ def propose(
     if variable_of(shapes.graph) is None and not is_over():  # ops have to be on the device of a variable that they read
         new = [way for way in (with_repeated(shapes, each, pins.keys()) for each in found[:1]) if way not in found]
         found = sorted(found + [replace(way, predicted_s=predict(way)) for way in new], key=lambda w: w.predicted_s)
-        shared = partial(choosers[0][1].shared, names=fastest)
+        shared = partial(choosers[0][1].divider.shared, names=fastest)
         found[:1] = [refined(shapes, each, predict, pins, trials, shared, is_over) for each in found[:1]]
     found = [each for each in found if np.isfinite(each.predicted_s)]  # infinite ones do not fit into memory
     num = max(sum(each.predicted_s < whole_s.min() for each in found), least)

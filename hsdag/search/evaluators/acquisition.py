@@ -25,6 +25,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.runtime.problem.placement_costs import PlacementCosts
+from hsdag.runtime.problem.problem import Problem
 
 CUT_SHARES, UNIT_SHARES = (0.005, 0.0025, 0.01, 0.00125, 0.02), (0.1, 0.03, 0.3)
 """The values tried for c, relative to the smallest measured value, and for w. The prior of each is log-normal with
@@ -47,6 +49,14 @@ class Terms:
     edge_src: IntArray
     edge_dst: IntArray
     time_s: FloatArray
+
+    @staticmethod
+    def of(problem: Problem, costs: PlacementCosts) -> Terms:
+        """Return the parts of the values of a problem's plans, by the costs of its ops."""
+        graph, labels = problem.units.graph, problem.units.partition.labels
+        times_s = np.nan_to_num(costs.costs.time_s).T
+        columns = [np.bincount(labels, column, problem.num_units) for column in times_s]
+        return Terms(graph.edge_src, graph.edge_dst, np.stack(columns, axis=1).astype(np.float64))
 
     def features(self, placements: IntArray, cut_s: float, share: float) -> FloatArray:
         """Return the features [B, F] of placements [B, U].

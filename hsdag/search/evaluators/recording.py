@@ -61,13 +61,12 @@ class RecordingEvaluator(Evaluator):
         self._cache: dict[Plan, Score] = {}
         for event in past:
             self._note(event)
-        self._spent_s = max((event.elapsed_s for event in past), default=0.0)
-        self._begin = time.monotonic()
+        self._begin_s = time.monotonic() - max((event.elapsed_s for event in past), default=0.0)
 
     @property
     def elapsed_s(self) -> float:
         """Return the seconds of the search so far, earlier parts included."""
-        return self._spent_s + time.monotonic() - self._begin
+        return time.monotonic() - self._begin_s
 
     @property
     def num_evaluations(self) -> int:

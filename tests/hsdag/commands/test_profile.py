@@ -15,6 +15,7 @@ from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.placement.homes import op_devices
 from hsdag.ir.placement.placement import Placement
 from hsdag.models import build_model
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
@@ -107,5 +108,5 @@ def test_a_measured_trace_holds_the_ops_of_every_device_and_the_placement_is_loa
     convolutions = {name for name, t in zip(graph.op_names, graph.op_types, strict=True) if t == "Convolution"}
     shown = {name: threads[ran[name]["tid"]] for name in convolutions & set(ran)}
     assert len(shown) >= len(convolutions) // 2
-    placed = dict(zip(graph.op_names, placement.devices_of(graph), strict=True))
+    placed = dict(zip(graph.op_names, op_devices(placement, graph), strict=True))
     assert shown == {name: placed[name] for name in shown}

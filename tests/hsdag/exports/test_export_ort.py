@@ -19,6 +19,7 @@ from hsdag.base.errors import OptionError
 from hsdag.exports.ort import layer_assignment
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.homes import op_devices
 from hsdag.ir.placement.placement import Placement
 from tests.exported import Place, read_back
 
@@ -62,7 +63,7 @@ def test_annotations_are_the_devices_of_the_ops_and_onnx_runtime_takes_them_and_
     assert [path.name for path in result.files] == ["out.onnx", "out.json"]
     assert result.notes == ()
     model = load_model(onnx_file, spare=placement.model.input_shapes)
-    ops = zip(model.get_ordered_ops(), placement.devices_of(graph_of(model)), strict=True)
+    ops = zip(model.get_ordered_ops(), op_devices(placement, graph_of(model)), strict=True)
     made = {name: d for node, d in ops if node.get_type_name() != "Result" for p in node.outputs() for name in p.names}
     found = read_back("ort", result.files[0], placement)
     assert set(found) == {"c", "s", "l", "g", "f", "y", "z"}

@@ -14,7 +14,7 @@ from hsdag.commands.place.limits import MARGIN, check_start, disallowed_devices,
 from hsdag.commands.place.session import Session
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.placement.placement import Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.pins import NOT_PINNED, Pin
@@ -93,6 +93,9 @@ def test_when_time_is_up_what_was_not_tried_stays() -> None:
     assert differs.num_runs == 2
 
 
+CHAIN = graph_from_edges(["MatMul"] * 3, [(0, 1), (1, 2)])
+
+
 def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
     """Three ops of 10 bytes and results of 1 byte on devices A and B, which are parts of a third one."""
     times, names = [[1.0, 1.0], [1.0, 1.0], [supported, 1.0]], ("A", "B", "CPU")
@@ -115,8 +118,15 @@ def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
 
 
 def start_on(devices: Sequence[str]) -> Placement:
-    specs = [SimpleNamespace(name=name, openvino_name=name) for name in ("A", "B", "CPU")]
-    return cast(Placement, SimpleNamespace(devices=specs, devices_of=lambda _: list(devices)))
+    return Placement(
+        model=ModelRecord.of(CHAIN),
+        devices=[DeviceSpec(name, "CPU") for name in ("A", "B", "CPU")],
+        affinity=dict(zip(CHAIN.canonical_names, devices, strict=True)),
+        method="by hand",
+        seed=0,
+        objective="latency",
+        executor="work-conserving",
+    )
 
 
 def test_a_start_that_breaks_a_pin_is_refused() -> None:

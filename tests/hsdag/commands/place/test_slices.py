@@ -93,7 +93,7 @@ def test_every_slice_goes_on_from_the_best_plan_under_the_recalibrated_costs() -
 def test_a_search_in_slices_ends_when_measuring_finds_nothing_better() -> None:
     placer = Climber(most=100)
     driver, hybrid = searched(placer, Budget(seconds=1e6), patience=2)
-    assert hybrid.has_converged
+    assert hybrid.rounds.has_converged
     assert driver.recorder.num_evaluations < 30
 
 

@@ -15,6 +15,7 @@ from openvino import opset13 as op
 from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.build import fingerprint, graph_of, read_graph
 from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.homes import op_devices, op_priority
 from hsdag.ir.placement.placement import Placement
 from tests.exported import Place
 
@@ -107,8 +108,8 @@ def test_a_file_of_version_1_loads_where_its_names_match(model: ov.Model, core: 
     fields = {"version": 1, "affinity": affinity, "names": {}, "model": record, "priority": {"conv1": 3}}
     old = Placement.from_json(Placement.model_validate({**new.model_dump(), **fields}).to_json())
     graph = graph_of(model)
-    assert old.devices_of(graph) == new.devices_of(graph)
-    assert (old.priority_of(graph) or [])[graph.index_of["conv1"]] == 3
+    assert op_devices(old, graph) == op_devices(new, graph)
+    assert (op_priority(old, graph) or [])[graph.index_of["conv1"]] == 3
     old.compile(core, model)
     x = op.parameter([2], np.float32, name="x")
     with pytest.raises(PlacementError, match="disagree on"):

@@ -16,6 +16,7 @@ from hsdag.base.errors import ExecutionError, OptionError
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import Copy, compile_copies
+from hsdag.ir.placement.homes import op_homes
 from hsdag.ir.placement.placement import CopyRecord, Placement
 from tests.placements import by_hand
 
@@ -159,7 +160,7 @@ def test_a_placement_of_copies_and_a_pipeline_is_one_model_that_keeps_each_calle
     given = split.model_copy(update=changes).model_dump(exclude={"affinity"})
     placement = Placement.from_json(Placement.model_validate(given).to_json())
     assert placement.used_devices == ("COPY_A", "COPY_B", "COPY_C")
-    assert placement.homes_of(graph) == [f"COPY_C+{device}" for device in split.affinity.values()]
+    assert op_homes(placement, graph) == [f"COPY_C+{device}" for device in split.affinity.values()]
     with placement.compile(core, model) as compiled:
         assert [copy.num_requests for copy in compiled.copies] == [1, 2]
         assert compiled.copies[1].compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2

@@ -13,6 +13,7 @@ from openvino import opset13 as op
 
 from hsdag.base.errors import FileFormatError, PlacementError
 from hsdag.ir.graph.build import fingerprint, graph_of
+from hsdag.ir.placement.homes import op_devices
 from hsdag.ir.placement.placement import Placement
 
 FINGERPRINT = "sha256:" + "0" * 64
@@ -131,7 +132,7 @@ def test_ops_that_keep_a_variable_share_a_device_of_openvino(executor: str) -> N
     }
     placement = Placement.model_validate({**document(), "model": model, "affinity": affinity, "executor": executor})
     if executor == "cuda":
-        assert placement.devices_of(graph).count("SLOW") == 1
+        assert op_devices(placement, graph).count("SLOW") == 1
     else:
         with pytest.raises(PlacementError, match=r"must share a device, for they keep variable 'state'"):
-            placement.devices_of(graph)
+            op_devices(placement, graph)

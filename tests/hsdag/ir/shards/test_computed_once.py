@@ -18,7 +18,8 @@ from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.state import computed_once, results_by_chance
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shapes_of, shard
-from hsdag.methods.shards.choice import ShardChooser, ShardCosts, Sharding
+from hsdag.methods.shards.choice import ShardChooser, Sharding
+from hsdag.methods.shards.division import ShardCosts
 from hsdag.methods.shards.proposals import with_repeated
 from tests.hsdag.ir.shards.random_shards import number
 from tests.hsdag.runtime.executor.python_ops import PythonOp

@@ -11,13 +11,16 @@ import pytest
 import torch
 
 from hsdag.base.errors import OptionError, SearchError
+from hsdag.methods.learned.buffer import Buffer
 from hsdag.methods.learned.doppler.network import DopplerConfig
 from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.hsdag.placer import GroupPolicy
+from hsdag.methods.learned.learner import rate
 from hsdag.methods.learned.options import Baseline, Reward
 from hsdag.methods.learned.placeto import PlacetoPolicy
 from hsdag.methods.learned.policy import Aim, Likelihood, Rollout
-from hsdag.methods.learned.training import Buffer, Trainer, check_same, described
+from hsdag.methods.learned.states import check_same, described
+from hsdag.methods.learned.training import Trainer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.evaluators.base import Evaluator, Score, SearchStopped
@@ -96,9 +99,9 @@ def test_the_best_distinct_plans_are_kept_the_earlier_of_equal_ones_first(elites
 
 def test_rates_change_linearly_over_updates() -> None:
     trainer, _, _ = trainer_for(replace(SMALL, updates=4))
-    for update, rate in ((0, 2.0), (1, 1.75), (4, 1.0), (8, 1.0)):
-        trainer._update = update
-        assert trainer._rate(2.0, 1.0) == rate
+    for update, expected in ((0, 2.0), (1, 1.75), (4, 1.0), (8, 1.0)):
+        trainer.updates.number = update
+        assert rate(2.0, 1.0, trainer.progress) == expected
 
 
 def test_the_weight_of_step_i_is_gamma_to_the_i_times_the_reward() -> None:
@@ -119,7 +122,7 @@ def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
 
     before = likely()
     for _ in range(5):
-        trainer._step([([rollout], None)])
+        trainer.learner.step([([rollout], None)], 0.0, 1.0)
     assert likely() > before
 
 
@@ -155,7 +158,7 @@ def test_no_step_begins_that_would_not_end_in_time(monkeypatch: pytest.MonkeyPat
     trainer, _, evaluator = trainer_for(replace(SMALL, updates=1, epochs=5))
     spent = [0.0]
     monkeypatch.setattr(Additive, "progress", property(lambda _: sum(spent)))
-    monkeypatch.setattr(trainer, "_step", lambda _: spent.append(0.4))
+    monkeypatch.setattr(trainer.learner, "step", lambda *_: spent.append(0.4))
     trainer.run()
     assert evaluator.progress == pytest.approx(0.8)
 
@@ -171,17 +174,17 @@ def test_recalibrated_costs_have_elites_worst_and_reference_scored_anew() -> Non
     assert trainer.buffer.rewards(np.array([10.0, 20.0])) == pytest.approx(references)
 
 
-def test_of_many_plans_the_best_and_the_worst_are_learned_from() -> None:
+def test_of_many_plans_the_best_and_the_worst_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
     options = replace(SMALL, updates=1, plans_per_update=10, kept_per_update=4, elites=0, resample_tries=1)
     trainer, _, evaluator = trainer_for(options)
     learned: list[tuple[list[float], list[float]]] = []
 
-    def note(groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]]) -> None:
+    def note(groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]], *_: float) -> None:
         for rollouts, advantages in groups:
             assert advantages is not None
             learned.append(([float(r.plan.placement.sum()) for r in rollouts], advantages.tolist()))
 
-    trainer._step = note  # type: ignore[method-assign]
+    monkeypatch.setattr(trainer.learner, "step", note)
     trainer.run()
     (seconds, weights), values = learned[0], sorted(sum(p) for p in evaluator.placements[2:12])
     assert len(learned) == options.epochs

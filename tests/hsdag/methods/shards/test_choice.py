@@ -16,8 +16,10 @@ from openvino import opset13 as op
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rewrite import shapes_of, shard
-from hsdag.methods.shards.choice import EVERYWHERE, Layout, ShardChooser, ShardCosts, Sharding, even_shares
+from hsdag.methods.shards.choice import ShardChooser, Sharding
+from hsdag.methods.shards.division import ShardCosts, even_shares
 from hsdag.methods.shards.proposals import NEAR_PRICES, propose
+from hsdag.methods.shards.ways import EVERYWHERE, Layout
 from hsdag.models.networks import llama_decoder
 from hsdag.models.registry import build_model
 from hsdag.models.sizes import DecoderSizes
@@ -70,15 +72,16 @@ def costs_of(shapes: Shapes, launch_s: float = 1e-5, speeds: tuple[float, ...] =
 
 def every_cost(chooser: ShardChooser) -> Iterator[float]:
     """Of all sequences of ways, one after another."""
-    end, ways = len(chooser.segments.main), cache(chooser._ways)
+    end, finder = len(chooser.segments.main), chooser.ways()
+    ways = cache(finder.of)
     pending: list[tuple[int, Layout, float]] = [(0, EVERYWHERE, 0.0)]
     while pending:
         i, layout, seconds = pending.pop()
         if i == end:
-            yield seconds + chooser._sync_s(end, layout, EVERYWHERE)
+            yield seconds + finder.sync_s(end, layout, EVERYWHERE)
         for j in range(i + 1, end + 1):
             for way in ways(i, j):
-                step = way.compute_s + way.sync_s + chooser._sync_s(i, layout, way.reads)
+                step = way.compute_s + way.sync_s + finder.sync_s(i, layout, way.reads)
                 pending.append((j, way.end, seconds + step))
 
 
@@ -128,7 +131,7 @@ def test_shares_that_are_given_are_kept_and_the_longest_counts(shares: tuple[flo
     costs = costs_of(shapes, 1e-9, (1.0,) * len(shares))
     chooser = ShardChooser(shapes, costs, shares, ["rows"])
     best = not_none(chooser.best())
-    region, figures = best.regions[0], chooser.figures(best.regions[0])
+    region, figures = best.regions[0], chooser.divider.figures(best.regions[0])
     alone_s = costs.time_s[list(region.ops), 0].sum()
     assert list(region.shares.values()) == [(0, 256 * shares[0]), (256 * shares[0], 256)]
     assert (figures.whole_s, figures.bound_s) == pytest.approx((alone_s, alone_s / 2))
@@ -154,7 +157,9 @@ def test_bounds_are_moved_by_a_grain_as_long_as_the_last_device_ends_earlier(
     chooser = ShardChooser(shapes, costs, schemes=["rows"])
     best = not_none(chooser.best())
     grain_s = costs.time_s[list(best.regions[0].ops), 1].sum() / 16
-    made = not_none(chooser._balanced(best.regions[0], 16, [16 * bound for bound in bounds], grain_s * np.array(wait)))
+    made = not_none(
+        chooser.divider._balanced(best.regions[0], 16, [16 * bound for bound in bounds], grain_s * np.array(wait))
+    )
     assert [last / 16 for _, last in made[0].shares.values()] == expected
 
 
@@ -286,13 +291,13 @@ def test_a_cut_tensor_is_sent_where_its_layout_is_not_the_one_that_is_wanted() -
     """A result that is whole at the end needs no sync, nor do other bounds of one axis."""
     shapes = shapes_in(mlps(1))
     costs = costs_of(shapes)
-    chooser = ShardChooser(shapes, costs)
+    ways = ShardChooser(shapes, costs).ways()
     halves, quarter = (1, 128, 256), (1, 64, 256)
     sent = [(3, (0,), (1,)), (3, (1,), halves), (3, halves, (1,)), (3, halves, (2, 32, 64)), (4, halves, EVERYWHERE)]
     kept = [(0, (0,), (1,)), (3, EVERYWHERE, (1,)), (3, (0,), (0,)), (3, halves, quarter), (4, (1,), EVERYWHERE)]
     for cases, seconds in ((sent, costs.sync_s(4 * 256 * 64)), (kept, 0.0)):
-        assert [chooser._sync_s(*each) for each in cases] == [seconds] * 5
-    rows = {way.end: way.reads for way in chooser._ways(3, 4) if len(way.end) > 1}
+        assert [ways.sync_s(*each) for each in cases] == [seconds] * 5
+    rows = {way.end: way.reads for way in ways.of(3, 4) if len(way.end) > 1}
     assert rows == {layout: layout for layout in (halves, (2, 32, 64))}
 
 
@@ -317,7 +322,7 @@ def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all()
     found = shard(model, graph, best.regions, best.devices, "AB")
     assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE
     parted = [
-        [way for way in ShardChooser(shapes, costs_of(shapes, 1e-6, (1.0, 0.8)), *given)._ways(1, 2) if way.placed]
+        [way for way in ShardChooser(shapes, costs_of(shapes, 1e-6, (1.0, 0.8)), *given).ways().of(1, 2) if way.placed]
         for given in ((), ((0.5, 0.5),), (None, ["rows"]))
     ]
     (way,), *without = parted

@@ -146,11 +146,11 @@ def test_what_is_cancelled_in_a_thread_of_the_plugin_stops_between_two_ops_and_i
         request.start_async(X)
         assert gate.entered.wait(FOREVER_S)
         request.cancel()
-        await_until(lambda: all(attempt.is_cancelled for attempt in compiled._engine._loop.running))
+        await_until(lambda: all(attempt.is_cancelled for attempt in compiled._engine._loop.scheduler.running))
         gate.opened.set()
         with pytest.raises(ExecutionError, match="was cancelled"):
             request.wait()
-        await_until(lambda: not compiled._engine._loop.running)
+        await_until(lambda: not compiled._engine._loop.scheduler.running)
     assert (first.count, second.count) == (1, 0)
 
 

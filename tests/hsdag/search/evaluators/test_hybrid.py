@@ -13,8 +13,9 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.evaluators.base import SearchStopped
-from hsdag.search.evaluators.hybrid import KEPT, HybridEvaluator, HybridSchedule
+from hsdag.search.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
+from hsdag.search.evaluators.seen_plans import KEPT, SeenPlans
 from tests.hsdag.runtime.torch.launches import NUM, PROBLEM, Device, costs
 
 PLAN = HybridSchedule(first=10, longest=10, measured_each=2, patience=2, most=1000)
@@ -78,7 +79,7 @@ def test_a_plan_that_was_passed_over_is_measured_once_recalibrated_costs_favour_
     evaluator.evaluate([passed_over, Plan(rival), Plan(fastest)])
     evaluator.measure_promising()
     assert device.asked == [Plan(fastest)]
-    assert evaluator.promising(1) == [passed_over]
+    assert evaluator.seen.promising(1) == [passed_over]
     evaluator.measure_promising()
     assert device.asked == [Plan(fastest), passed_over]
 
@@ -108,7 +109,7 @@ def test_what_is_reported_after_the_end_is_kept() -> None:
     with pytest.raises(SearchStopped):
         evaluator.evaluate(plans)
     assert evaluator.report(plans)[0].failure is None
-    assert set(evaluator.promising(3)) == set(plans)
+    assert set(evaluator.seen.promising(3)) == set(plans)
 
 
 def test_the_least_simulated_value_is_measured_though_boundaries_seem_too_dear() -> None:
@@ -127,7 +128,7 @@ def test_a_simulated_search_measures_nothing_and_ends_at_its_number() -> None:
     run_out(evaluator)
     assert device.asked == []
     assert evaluator.num_simulated == 40
-    assert len(evaluator.promising(3)) == 3
+    assert len(evaluator.seen.promising(3)) == 3
 
 
 def test_earlier_measurements_calibrate_from_the_start() -> None:
@@ -163,13 +164,14 @@ def test_measuring_raises_the_version_so_that_scores_that_are_held_are_asked_for
 def test_promising_simulated_plans_are_kept_before_their_scores_are_told_and_proposed_again() -> None:
     kept: list[Plan] = []
     recorder = RecordingEvaluator(Device())
-    evaluator = HybridEvaluator(PROBLEM, costs(1e-6), recorder, HybridSchedule.simulated(), keep=kept.extend)
+    seen = SeenPlans(keep=kept.extend)
+    evaluator = HybridEvaluator(PROBLEM, costs(1e-6), recorder, HybridSchedule.simulated(), seen)
     for seed in range(30):
         evaluator.evaluate(drawn(10, seed))
-        assert set(evaluator.promising(KEPT)) <= set(kept)
+        assert set(evaluator.seen.promising(KEPT)) <= set(kept)
     assert len(kept) == len(set(kept)) < 300
-    resumed = HybridEvaluator(PROBLEM, costs(1e-6), RecordingEvaluator(Device()), kept=kept)
-    assert resumed.promising(KEPT) == evaluator.promising(KEPT)
+    resumed = HybridEvaluator(PROBLEM, costs(1e-6), RecordingEvaluator(Device()), seen=SeenPlans(kept))
+    assert resumed.seen.promising(KEPT) == evaluator.seen.promising(KEPT)
 
 
 def test_a_plan_that_exceeds_the_memory_of_a_device_fails_in_simulation() -> None:
@@ -180,4 +182,4 @@ def test_a_plan_that_exceeds_the_memory_of_a_device_fails_in_simulation() -> Non
     first, second, _ = evaluator.evaluate([fits, exceeds, Plan(np.ones(NUM, dtype=np.int64))])
     assert first.failure is None
     assert "memory" in str(second.failure)
-    assert evaluator.promising(5) == [fits]
+    assert evaluator.seen.promising(5) == [fits]
