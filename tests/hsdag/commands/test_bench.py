@@ -46,7 +46,7 @@ def test_a_hint_goes_to_the_compiler_by_openvinos_name_and_what_is_out_of_range_
         assert Tuning(hint=text).properties() == {"PERFORMANCE_HINT": expected}
     with pytest.raises(OptionError, match="unknown hint 'fast'; choose one of latency"):
         Tuning(hint="fast")
-    with pytest.raises(OptionError, match="nireq must be at least 1, not 0"):
+    with pytest.raises(OptionError, match="requests must be at least 1, not 0"):
         Tuning(requests=0)
 
 

@@ -186,7 +186,7 @@ def test_the_file_holds_rows_and_is_refused_where_it_is_no_comparison(problem: S
 
 
 @pytest.mark.parametrize(
-    ("given", "message"), [(((), 0), "--seeds must be at least 1, not 0"), ((("heft", "heft"),), "a method twice")]
+    ("given", "message"), [(((), 0), "seeds must be at least 1, not 0"), ((("heft", "heft"),), "a method twice")]
 )
 def test_wrong_options_are_named(problem: ScheduleProblem, given: tuple[Any, ...], message: str) -> None:
     with pytest.raises(OptionError, match=message):
@@ -204,8 +204,8 @@ def test_a_workload_and_a_model_are_problems_by_name(tiny_resnet: Path) -> None:
     ("source", "given", "message"),
     [
         ("chainmn", {}, "'chainmn' is no file, and no workload; workloads are chainmm"),
-        ("chainmm", {"devices": "CPU"}, "--devices does not go with a workload"),
-        ("pyproject.toml", {"platform": "p100x4", "devices": "CPU"}, "--devices does not go with --platform"),
+        ("chainmm", {"devices": "CPU"}, "devices does not go with a workload"),
+        ("pyproject.toml", {"platform": "p100x4", "devices": "CPU"}, "devices does not go with platform"),
     ],
 )
 def test_what_does_not_go_with_a_source_is_refused(source: str, given: dict[str, Any], message: str) -> None:

@@ -138,7 +138,7 @@ def test_sizes_that_shrink_are_tried_where_they_can_and_none_but_equal_outputs_a
     assert report.imprecise == ("A",)
     far = examined({COMPARED: {"max_relative": 0.74}}, 4)
     assert far[1].imprecise == ("A", "B")
-    assert [each.about for each in far[0].findings if "--infer-precision is f32" in each.text] == ["A", "B"]
+    assert [each.about for each in far[0].findings if "infer_precision is f32" in each.text] == ["A", "B"]
     assert [each.about for each in questions.findings if "shrink" in each.text] == ["B"] * is_said
     assert SHRUNK not in examined({}, -1, stateful=True)[0].asked + examined({}, 4)[0].asked
 

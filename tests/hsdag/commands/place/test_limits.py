@@ -156,6 +156,6 @@ def test_devices_whose_memory_an_inference_exceeds_or_that_break_a_pin_are_ruled
     assert disallowed_devices(session, options, None) == disallowed_devices(session_of({}), options, profile) == {}
     assert not disallowed_devices(session, PlaceOptions(memory_bytes={"A": 1.0, "CPU": 9.0}), None)
     of_a_part = PlaceOptions(memory_bytes={"A": 1.0})
-    assert disallowed_devices(session, of_a_part, None) == {"CPU": "--memory is about its parts"}
+    assert disallowed_devices(session, of_a_part, None) == {"CPU": "memory is about its parts"}
     pinned = PlaceOptions(pins=(Pin("a", "B"),))
     assert disallowed_devices(session, pinned, profile) == dict.fromkeys(("A", "CPU"), f"it breaks {pinned.pins[0]}")

@@ -90,8 +90,8 @@ WHY = {"B": "its outputs differ by 0.3"}
         (("placement 1", None, EQUAL, {}), "No single device ran the whole model; the placement does."),
         (("placement 1", "CPU", FASTER, {"AUTO:CPU": BEATEN}), f"{GAIN}."),
         (
-            ("CPU", "CPU", EQUAL, {"AUTO:CPU": FASTER}, {"ignored": "without --pin"}),
-            "No placement beat CPU; OpenVINO's own AUTO:CPU measured faster than the placement without --pin.",
+            ("CPU", "CPU", EQUAL, {"AUTO:CPU": FASTER}, {"ignored": "without pins"}),
+            "No placement beat CPU; OpenVINO's own AUTO:CPU measured faster than the placement without pins.",
         ),
         (
             ("CPU", "CPU", EQUAL, {}, {"rejected": {"placement 1": "it hung", "CPU": "it differs"}}),
@@ -209,7 +209,7 @@ def test_why_no_split_was_compared_is_said_unless_one_was(
 def test_openvinos_own_choices_are_said_to_be_made_without_the_limits_that_were_given() -> None:
     assert ignored(PlaceOptions()) is None
     given = PlaceOptions(pins=(Pin("a", "B"),), memory_bytes={"A": 1.0}, max_difference=0.0)
-    assert ignored(given) == "without --pin and --memory and --max-difference"
+    assert ignored(given) == "without pins and memory and max_difference"
 
 
 def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_not_at_all(
@@ -245,7 +245,7 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
     assert Search._is_short(cast(Search, search)) is is_short
     end = "s are left, and each placement takes 20 s; nothing is measured before the comparison"
     assert [note.endswith(end) for note in notes] == [True] * is_short
-    assert search.wanted.words == "With --budget 190s there is time to measure 10 placements." * is_short
+    assert search.wanted.words == "With budget 190s there is time to measure 10 placements." * is_short
 
 
 def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:

@@ -148,7 +148,7 @@ def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to
         told = told_under_hetero(proposals_of(session, executor="hetero"))
     assert search.shardings == {}
     assert told is not None
-    assert "of the time on one device; measure it with --executor work-conserving" in told
+    assert "of the time on one device; measure it with executor work-conserving" in told
 
 
 def test_a_divided_model_is_exported_as_parts_and_not_placed_under_hetero(

@@ -21,12 +21,12 @@ def test_the_figure_is_enough_for_all_that_was_left_out() -> None:
     wanted.add("try settings of CPU", 50.0)
     wanted.add("measure 10 placements", 60.0)
     assert wanted.seconds == 90.0
-    assert wanted.words == "With --budget 90s there is time to measure 10 placements and to try settings of CPU."
+    assert wanted.words == "With budget 90s there is time to measure 10 placements and to try settings of CPU."
     wanted.add("compile shards 1")  # nobody knows what that takes
     wanted.add("tell shards 1 from CPU", 242.0)
     assert wanted.seconds == 250.0
     assert wanted.words.startswith(
-        "With --budget 250s there is time to measure 10 placements, to try settings of CPU, "
+        "With budget 250s there is time to measure 10 placements, to try settings of CPU, "
     )
 
 

@@ -74,7 +74,7 @@ def test_only_the_same_training_goes_on_from_a_state_and_another_is_refused_befo
         ({"problems": 3, "seed": 1}, r"\(problems, seed\)"),
         ({"expert_evaluations": 9}, r"\(expert_evaluations\)"),
         ({"changes": {"rules": "4"}}, r"\(rules\)"),
-        ({"updates": 1}, r"has made [2-6] updates.* --updates .* at least as many, not 1"),
+        ({"updates": 1}, r"has made [2-6] updates.* updates .* at least as many, not 1"),
     ]
     for changes, answer in others:
         with pytest.raises(SearchError, match=answer):
@@ -127,9 +127,9 @@ def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
 
 def test_options_of_a_training_are_checked() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"updates": 0}, "--updates must be at least 1, not 0"),
-        ({"expert_evaluations": 0}, "--expert-evaluations must be at least 1, not 0"),
-        ({"workers": "two"}, "--workers 'two' is none of local:N"),
+        ({"updates": 0}, "updates must be at least 1, not 0"),
+        ({"expert_evaluations": 0}, "expert_evaluations must be at least 1, not 0"),
+        ({"workers": "two"}, "workers 'two' is none of local:N"),
     ]
     for changes, answer in wrong:
         with pytest.raises(OptionError, match=answer):

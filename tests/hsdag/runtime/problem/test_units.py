@@ -89,7 +89,7 @@ def test_ops_that_float_are_never_pinned() -> None:
     [
         (["a/conv"], "'a/conv' is not of the form REGEX=DEVICE"),
         (["=A"], "'=A' is not of the form"),
-        (["a/(=A"], r"--pin a/\(=A: 'a/\(' is not a regular expression: missing \)"),
+        (["a/(=A"], r"pins a/\(=A: 'a/\(' is not a regular expression: missing \)"),
         (["conv=A"], r"no op's name matches 'conv' from end to end; it matches parts of 2: write \.\*conv\.\*"),
         (["z=A"], "no op's name matches 'z' from end to end; one op is 'a/conv'"),
         (["a/.*=C"], "names device 'C'; the devices are A, B"),
