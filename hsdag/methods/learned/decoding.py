@@ -83,7 +83,7 @@ class Episodes(NamedTuple):
     ready: IntArray  # [B, N] first step at which an op was a candidate, by op
     log_p: FloatArray  # [B, N, 2] log-probabilities of op and device in the distributions they were drawn from
     features: Float32Array  # [B, N, D, F] features of devices, by step
-    able: BoolArray  # [B, N, D] whether the op could be placed on a device, by step; False if its group was placed before
+    able: BoolArray  # [B, N, D] whether the op could be placed on a device; False if its group was placed before
 
 
 PAPER_FEATURES = 5
@@ -106,7 +106,7 @@ FEATURES = (
     "share of the consumers' other inputs that is on the device",
 )
 """Dynamic features of a device for the op that is being placed. The first five are DOPPLER's (App. E.2), in units of
-the length of a balanced schedule; times among the others are in units of the mean time of an op, and cut at ``MOST``."""
+the length of a balanced schedule; times among the others are in units of the mean time of an op and cut at ``MOST``."""
 START = FEATURES.index("earliest start of the op")
 START_LATER = FEATURES.index("start, later than on the best device")
 END_LATER = FEATURES.index("end, later than on the best device")
@@ -143,7 +143,7 @@ class Decoder(NamedTuple):
     total: Float32Array  # [K] sum of all contributions to the logit of a device
     home: IntArray  # [N] device of a group, -1 before its first op is placed
     tail_s: FloatArray  # [N, D] least time, with transfers, from the end of an op on a device to the end of all
-    ahead_s: FloatArray  # [D] least time to the end of all ops through the consumers of the current op
+    ahead_s: FloatArray  # [D] estimated end of the schedule through the consumers of the current op
     near: FloatArray  # [D] share of the other inputs of its consumers that is on the device
 
     @staticmethod
@@ -307,7 +307,7 @@ def look_around(c: Decoder, v: int) -> None:
 
 @inlined
 def look_ahead(c: Decoder, v: int) -> None:
-    """Compute, for each device, the time to the end through v's consumers, and the share of their other inputs."""
+    """Compute, for each device, the end of the schedule through v's consumers, and the share of their other inputs."""
     for d in range(len(c.ahead_s)):
         end_s = max(c.state.free_s[d], c.w.ready_s[v, d]) + c.t.time_s[v, d]
         c.ahead_s[d] = way_by_consumers(c.t, c.tail_s, c.state, c.w, v, d, end_s)
