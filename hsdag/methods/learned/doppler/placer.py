@@ -155,7 +155,8 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:
         """Train the policy on simulated plans (stage II) before plans are measured (stage III).
 
-        Return whether the policy is trained, here or in the search that is resumed. Simulated plans do not count as evaluations of the search.
+        Return whether the policy is trained, here or in the search that is resumed. Simulated plans do not count as
+        evaluations of the search.
         """
         if incumbent.is_cheap or self.options.simulated_updates == 0:
             return False

@@ -1,4 +1,4 @@
-"""Options of ``hsdag``, and its encoder, graph parsing network (Alg. 2) and placer in one network (HSDAG, §2.4, §2.5).
+"""Options of ``hsdag``, and encoder, graph parsing network (Alg. 2) and placer in one network (HSDAG, §2.4, §2.5).
 
 Legend: U placement units, F features, D devices, N nodes, E undirected edges, K nominated edges, B parses, G distinct
 groups of them, H hidden width.
@@ -82,7 +82,7 @@ class HsdagConfig(TrainingOptions):
     own_scores: bool = True
     """Learn a score of every unit on every device beside the networks; not in the paper."""
     steps: int = 1
-    """Number of plans that follow one another in an episode, each changing the state (Alg. 1; Table 6: update_timestep)."""
+    """Number of plans of an episode, one after another, each changing the state (Alg. 1; Table 6: update_timestep)."""
     logit_range: float | None = 3.0
     """Squash the logits of devices into plus or minus this range, so that a policy never stops exploring; None:
     unbounded, as in the paper."""
@@ -212,11 +212,11 @@ def dropout(share: float, seed: int | None) -> Callable[[torch.Tensor], torch.Te
 
 
 SLOWNESS_UNIT = 30.0
-"""Factor by which the parameter behind the weight of slowness is multiplied, so that a few updates suffice to learn it."""
+"""Factor from the parameter to the weight of slowness, so that a few updates suffice to learn it."""
 
 
 class Situation(NamedTuple):
-    """Situation in which plans are drawn: the state [U, H], None at the start of an episode, and the seed of dropout."""
+    """Inputs of a forward pass: the state [U, H], None at the start of an episode, and the seed of dropout masks."""
 
     state: torch.Tensor | None = None
     dropout_seed: int | None = None

@@ -56,11 +56,11 @@ class Draw:
     situation: Situation  # in which it was drawn
     parse: Parse  # into groups
     episode: Episodes  # decisions on order and devices, [U] and so on, without the dimension of episodes
-    edges: torch.Tensor  # [K] log-probabilities of keeping or dropping nominated edges, or [0] if parsing is not sampled
+    edges: torch.Tensor  # [K] log-probabilities of keeping or dropping edges, or [0] if parsing is not sampled
 
 
 class Tables(NamedTuple):
-    """Tables that one pass of the network gives for several parses, and log-probabilities and entropies of the parses."""
+    """Tables that one pass of the network gives for several parses, and probabilities and entropies of the parses."""
 
     scores: Scores[torch.Tensor]
     row: IntArray  # [B, U] row of ``direct`` and ``own`` in the scores that a unit has
@@ -119,7 +119,7 @@ class GroupPolicy(Policy):
 
     @torch.no_grad()
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
-        """Return rollouts of plans, with parses that allow them: edges between devices are dropped, others are drawn."""
+        """Return rollouts of plans, with parses that allow them: edges between devices are dropped, others drawn."""
         view = self.network.view(Situation())
         parses = self.network.parse(view, len(plans), generator, [plan.placement.copy() for plan in plans])
         order = np.stack([order_of(self._costs, plan) for plan in plans])
