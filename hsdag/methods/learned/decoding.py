@@ -4,7 +4,7 @@ If message passing runs once per episode (DOPPLER §4.3), only the set of ops pl
 compiled loop over tables decodes an episode of a few hundred ops in about a millisecond. Its records suffice to compute
 all log-probabilities again in one batched pass.
 
-Legend: B episodes, N ops, D devices, F features of a device, H and K hidden widths.
+Legend: B episodes, N ops, D devices, F features of a device, H and K hidden widths, R rows of weights of devices.
 """
 
 from __future__ import annotations
@@ -110,8 +110,9 @@ the length of a balanced schedule; times among the others are in units of the me
 START = FEATURES.index("earliest start of the op")
 START_LATER = FEATURES.index("start, later than on the best device")
 END_LATER = FEATURES.index("end, later than on the best device")
+"""Indices of three of these features."""
 MOST = 10.0
-"""Largest absolute value of the features that are not DOPPLER's."""
+"""Clip features that are not DOPPLER's to plus or minus this value."""
 SLOPE = 0.01
 """Slope of LeakyReLU below zero (DOPPLER, eq. 7)."""
 SEEN_PACE, OWN_PACE, OWN_RANGE = 100.0, 30.0, 8.0

@@ -21,7 +21,7 @@ from hsdag.runtime.problem.problem import Problem
 
 @dataclass(frozen=True)
 class GdpConfig(TrainingOptions):
-    """Hyper-parameters of ``gdp``. Raises OptionError for a value out of range."""
+    """Hyper-parameters of ``gdp``. Raises OptionError for a value out of range or options that conflict."""
 
     learning_rate: float = 3e-3
     entropy: float = 0.03

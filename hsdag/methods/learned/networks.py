@@ -36,7 +36,7 @@ from hsdag.runtime.problem.tables import (
 class Mlp(nn.Module):
     """Linear layers with ReLU between them.
 
-    Initial weights are uniform within plus or minus 1 / sqrt(fan_in). With ``zero_output``, the last layer begins with
+    Initial weights are drawn as by ``draw_within``. With ``zero_output``, the last layer begins with
     zeros, so that all outputs of an untrained network are equal.
     """
 
@@ -62,7 +62,7 @@ def linear(fan_in: int, fan_out: int, generator: torch.Generator, *, bias: bool 
 
 
 def draw_within(module: nn.Module, fan_in: int, generator: torch.Generator) -> None:
-    """Draw all weights of a module uniformly from plus or minus 1 / sqrt(fan_in)."""
+    """Draw all weights of a module uniformly between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
 

@@ -12,7 +12,9 @@ from typing import Any, ClassVar, Self
 from hsdag.base.errors import OptionError
 
 Ranges = tuple[tuple[str, float, float, str], ...]
+"""Ranges of options: a description, the least and the largest value, and names separated by spaces, for each."""
 NO_END, ABOVE_0, BELOW_1 = math.inf, math.nextafter(0.0, 1.0), math.nextafter(1.0, 0.0)
+"""Ends of ranges: no end, the least number above 0, and the largest number below 1."""
 
 
 class Reward(Enum):
@@ -105,7 +107,7 @@ class TrainingOptions(ABC):
         ("in [0, 1]", 0, 1, "exploration"),
         ("in (0, 1]", ABOVE_0, 1, "discount"),
     )
-    """Allowed ranges: a description, the least and the largest value, and the names of options, separated by spaces."""
+    """Ranges that the options have to be in; None is always allowed where the type allows it."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -119,7 +121,7 @@ class TrainingOptions(ABC):
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:
-        """Return the default preset for plans that are simulated, if ``is_cheap``, or measured."""
+        """Return the default preset: for simulated plans if ``is_cheap``, else for measured ones."""
         return cls(**SIMULATED) if is_cheap else cls()
 
     @classmethod

@@ -33,7 +33,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 @dataclass(frozen=True)
 class PlacetoConfig(TrainingOptions):
-    """Hyper-parameters of ``placeto``. Raises OptionError for a value out of range."""
+    """Hyper-parameters of ``placeto``. Raises OptionError for a value out of range or options that conflict."""
 
     plans_per_update: int = 8
     learning_rate: float = 3e-3

@@ -70,7 +70,7 @@ class Groups:
     kept: torch.Tensor  # [B K] whether the edge is kept
     labels: IntArray  # [B, N] group of each node in each parse, 0 to S - 1
     distinct: torch.Tensor  # [S] distinct group of each group
-    num_distinct: int  # G
+    num_distinct: int  # G, number of distinct groups
     member: torch.Tensor  # [M] nodes of distinct groups
     member_group: torch.Tensor  # [M] their distinct groups
     edge: torch.Tensor  # [L] kept edges of distinct groups

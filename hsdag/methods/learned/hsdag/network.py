@@ -364,7 +364,7 @@ class GroupNetwork(nn.Module):
         return torch.as_tensor(self.selector(view.z).squeeze(1) + within(OWN_PACE * self.own["select"], OWN_RANGE))
 
     def logits(self, pooled: torch.Tensor, groups: Groups) -> torch.Tensor:
-        """Return logits [G, D] of devices for distinct groups with embeddings [G, H]; -inf if a device lacks an op."""
+        """Return logits [G, D] of devices for distinct groups with embeddings [G, H]; -inf if unsupported."""
         logits = self.placer(pooled)
         if self._config.own_scores:
             own = groups.sums(self.own["place"]) / groups.size[:, None]

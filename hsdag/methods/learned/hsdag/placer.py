@@ -60,7 +60,7 @@ class Draw:
 
 
 class Tables(NamedTuple):
-    """Tables that one pass of the network gives for several parses, and probabilities and entropies of the parses."""
+    """Tables for several parses, from one pass of the network, and log-probabilities and entropies of the parses."""
 
     scores: Scores[torch.Tensor]
     row: IntArray  # [B, U] row of ``direct`` and ``own`` in the scores that a unit has
