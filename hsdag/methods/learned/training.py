@@ -84,7 +84,7 @@ class Trainer:
     Attributes:
         name: Name of the method; a stored state can be resumed only with the same name and options.
         policy: Policy to train.
-        evaluator: Evaluator of plans, which also limits the budget.
+        evaluator: Evaluator of plans, which also keeps track of the budget.
         options: Hyper-parameters.
         generator: Source of all randomness.
         singles: Plans of single devices.

@@ -69,7 +69,7 @@ class DopplerConfig(TrainingOptions):
     learns_devices: bool = True
     """Have PLC place ops; if not, CRITICAL PATH does (Table 3: SEL)."""
     wide_features: bool = True
-    """Use more features than the paper's five of ops and five of devices; the further ones compare devices."""
+    """Use more features than the paper's five of ops and five of devices, relative to the other devices."""
     mean_of_embeddings: bool = True
     """Average embeddings over paths and over the ops of a device; the paper sums them."""
     logit_range: float | None = 12.0
@@ -142,9 +142,9 @@ class DopplerConfig(TrainingOptions):
 
 
 PATH_ORDER, PATH_START, PATH_END = 10.0, 10.0, 10.0
-"""Initial weights of a network that begins as CRITICAL PATH: of the path to the end, as a share of the longest one, and
-of the start and end of an op, in units of the mean time of an op. With larger ones, only CRITICAL PATH's plan would be
-drawn."""
+"""Magnitudes of the initial weights of a network that begins as CRITICAL PATH: of the path to the end, as a share of the
+longest one, and of the start and the end of an op, in units of the mean time of an op. With larger ones, no plan but
+CRITICAL PATH's would be drawn."""
 
 
 class DualNetwork(nn.Module):

@@ -364,7 +364,10 @@ class GroupNetwork(nn.Module):
         return torch.as_tensor(self.selector(view.z).squeeze(1) + within(OWN_PACE * self.own["select"], OWN_RANGE))
 
     def logits(self, pooled: torch.Tensor, groups: Groups) -> torch.Tensor:
-        """Return logits [G, D] of devices for distinct groups with embeddings [G, H]; -inf if unsupported."""
+        """Return logits [G, D] of devices for distinct groups with embeddings [G, H].
+
+        They are minus infinity for devices that do not support the units of a group.
+        """
         logits = self.placer(pooled)
         if self._config.own_scores:
             own = groups.sums(self.own["place"]) / groups.size[:, None]
