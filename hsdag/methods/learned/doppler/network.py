@@ -143,8 +143,8 @@ class DopplerConfig(TrainingOptions):
 
 PATH_ORDER, PATH_START, PATH_END = 10.0, 10.0, 10.0
 """Magnitudes of the initial weights of a network that begins as CRITICAL PATH: of the path to the end, as a share of
-the longest one, and of the start and the end of an op, in units of the mean time of an op. With larger ones, no plan but
-CRITICAL PATH's would be drawn."""
+the longest one, and of the start and the end of an op, in units of the mean time of an op. With larger ones, no plan
+but CRITICAL PATH's would be drawn."""
 
 
 class DualNetwork(nn.Module):
