@@ -1,1 +1,1 @@
-"""Learned placers."""
+"""Placement methods that train a policy by reinforcement learning."""

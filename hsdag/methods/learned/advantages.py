@@ -1,4 +1,4 @@
-"""Advantages of plans: their rewards less a baseline.
+"""Advantages of plans, which are their rewards less a baseline.
 
 Legend: B plans of an update, T steps of an episode.
 """
@@ -14,17 +14,17 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.learned.options import Baseline, TrainingOptions
 
 IN_UNIT_SCALE = (Baseline.BATCH, Baseline.RANKS)
-"""Baselines whose advantages are divided by the standard deviation of the rewards."""
+"""Baselines whose advantages are scaled to unit scale: divided by the standard deviation of the rewards."""
 
 ADVANTAGE_LIMIT = 3.0
-"""Largest advantage in unit scale, in standard deviations."""
+"""Clip advantages in unit scale to plus or minus this many standard deviations."""
 
 NUM_RECENT = 10
-"""Plans that the recent baseline is the mean of (Placeto A.7)."""
+"""Number of the latest plans over which the baseline RECENT is the mean (Placeto A.7)."""
 
 
 class Advantages:
-    """Advantages by the baseline of the options, which remembers rewards of earlier updates."""
+    """Advantages under the baseline of the options, which may depend on rewards of earlier updates."""
 
     def __init__(self, options: TrainingOptions) -> None:
         self._options = options
@@ -33,10 +33,11 @@ class Advantages:
         self._mean_reward = 0.0
 
     def of(self, rewards: FloatArray, step: IntArray) -> FloatArray:
-        """Return [B] or [B, T] advantages of rewards of this shape: discounted, and in unit scale if asked.
+        """Return advantages in the shape of the rewards: discounted, and in unit scale if the baseline asks for it.
 
         Args:
-            step: Number of the step that a plan belongs to, for the discount [B].
+            rewards: Rewards of plans [B], or of their steps [B, T].
+            step: Position of each plan in its episode, from 1, for the discount [B].
         """
         options = self._options
         if options.baseline is Baseline.RANKS:
@@ -50,7 +51,7 @@ class Advantages:
         return np.asarray((weights.T * options.discount ** step.astype(np.float64)).T, dtype=np.float64)
 
     def _baseline(self, rewards: FloatArray) -> FloatArray | float:
-        """Return what is subtracted from rewards [B] or [B, T]: a number, or one for every step."""
+        """Return the baseline of rewards [B] or [B, T], a number or one for every step [T], and update its history."""
         mean = np.asarray(rewards.mean(axis=0), dtype=np.float64)
         if self._options.baseline in IN_UNIT_SCALE:
             return mean
@@ -67,11 +68,11 @@ class Advantages:
         return 0.0
 
     def state(self) -> dict[str, Any]:
-        """Return what ``restore`` takes over, as JSON values."""
+        """Return the state for ``restore``, as JSON values by name."""
         recent = np.array(self._recent).tolist()
         return {"num_rewards": self._num_rewards, "mean_reward": self._mean_reward, "recent": recent}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state`` gave."""
+        """Restore a state returned by ``state``."""
         self._num_rewards, self._mean_reward = state["num_rewards"], state["mean_reward"]
         self._recent = list(np.array(state["recent"]))

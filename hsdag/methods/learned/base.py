@@ -1,4 +1,7 @@
-"""LearnedPlacer: the base of methods that train a policy."""
+"""Base class of placers that train a policy.
+
+Legend: U placement units, D devices.
+"""
 
 from __future__ import annotations
 
@@ -31,37 +34,41 @@ from hsdag.search.evaluators.memory import MemoryCheck
 T = TypeVar("T", bound=TrainingOptions)
 
 MEMORY_PENALTY = 10.0
-"""By how many times its value a plan that overfills a memory counts as slower, for each time that memory."""
+"""Penalty of a plan that exceeds a device's memory by its whole size, as a multiple of the plan's value; a smaller or
+larger excess is penalised in proportion."""
 
 SPREADS = (1.0, 3.0)
-"""By how much the entropy of one policy after another counts more, in turn: one that stagnated has often settled on its
-first good plans."""
+"""Factors of the weight of entropy, of which each policy that is trained after a stagnant one takes the next: a policy
+often stagnates because it has converged on its first good plans."""
 
 
 class LearnedPlacer(Placer[T]):
-    """A method that trains a policy on the problem; the same options, seed and evaluations give the same plans.
+    """A placer that trains a policy on the problem; the same options, seed and evaluations give the same plans.
 
-    All plans that it tries are draws of the policy, but for single devices, and plans that the caller knows, such as
-    the one that serves at present: these are evaluated first and imitated with the elites.
-    Torch uses one thread: the networks are small, and on a busy machine more threads make them ten times slower.
+    All plans that it evaluates are drawn from the policy, except those of single devices, and plans that the caller
+    knows, such as the one in use: these are evaluated first and imitated with the elites. PyTorch uses one thread: the
+    networks are small, and on a busy machine more threads make them ten times slower.
     """
 
     learns = True
     is_seeded = True
     options_type: ClassVar[type[TrainingOptions]]
     paper_reward: ClassVar[str] = "hybrid"
-    """The default reward of the paper's preset."""
+    """Default reward of the preset ``paper``."""
     trainer: Trainer | None = None
-    """Of the search, once it has begun."""
+    """Trainer of the current policy; None before the search has begun."""
 
     def __init__(self, options: T | None = None) -> None:
         super().__init__(options)
-        if self.options.updates != 0:  # the first Adam loads torch's compiler, which is not to count as search
+        if self.options.updates != 0:  # the first Adam loads PyTorch's compiler, before the search begins
             torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
 
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[T]]:
-        """Ours, and the paper's: units of any share of the work, plans timed as in HSDAG's Table 2."""
+        """Return the presets ``default`` and ``paper``.
+
+        In ``paper``, a unit may have any share of the work, and plans are timed as in HSDAG's Table 2.
+        """
         ours = Preset(cls.options_type.default(is_cheap=is_cheap))
         paper = Preset(cls.options_type.paper(), cls.paper_reward, 1.0, SearchMeasurement.paper())
         return cast("dict[str, Preset[T]]", {"default": ours, "paper": paper})
@@ -75,12 +82,12 @@ class LearnedPlacer(Placer[T]):
 
     @abstractmethod
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
-        """An untrained policy for a problem."""
+        """Return an untrained policy for a problem; ``generator`` gives its initial weights."""
 
     def teacher(self, policy: Policy, problem: Problem) -> Callable[[torch.Generator], list[Rollout]]:
-        """What the first updates imitate where they are to: CRITICAL PATH's plan.
+        """Return a function that gives the decisions to imitate in the first updates, if the options ask for that.
 
-        Raises OptionError where costs are unknown.
+        They are those of CRITICAL PATH's plan. Raises OptionError if costs are unknown.
         """
         if problem.costs is None:
             raise OptionError(f"option teacher_updates of {self.name} needs the costs of ops, which are unknown here")
@@ -88,13 +95,17 @@ class LearnedPlacer(Placer[T]):
         return lambda generator: policy.replay([plan.unordered], generator)
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:  # noqa: ARG002
-        """Whether the policy has learned, here or in the search that is resumed, before plans are asked for."""
+        """Train the policy before the search evaluates plans, if the method does so; return whether it is trained.
+
+        The answer is also True if the search that is being resumed has trained it. By default, nothing is done.
+        """
         return False
 
     def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:
-        """What values plans have that overfill a memory; None where none is limited, or costs are not known.
+        """Return a function that gives a value to plans that failed because they exceed a memory.
 
-        Else a policy of which no draw fits would learn nothing. What failed for another reason has no value, NaN.
+        Without it, a policy would learn nothing as long as none of its plans fits. The function returns NaN for plans
+        that failed for another reason. The result is None if no memory is limited or costs are unknown.
         """
         costs, semantics = problem.costs, problem.semantics
         if costs is None or not np.isfinite(costs.memory_bytes).any():
@@ -113,11 +124,17 @@ class LearnedPlacer(Placer[T]):
         return penalised
 
     def penalised(self, value: float, over_bytes: FloatArray, memory_bytes: FloatArray) -> float:
-        """A simulated value, which grows by how much [D] the fullest device is over its memory [D]."""
+        """Return the value of a plan that exceeds a memory.
+
+        Args:
+            value: Simulated value of the plan.
+            over_bytes: Bytes by which the plan exceeds the memory of each device [D], negative where it fits.
+            memory_bytes: Memory of each device [D].
+        """
         return value * (1.0 + MEMORY_PENALTY * float((over_bytes / np.maximum(memory_bytes, 1.0)).max()))
 
     def needed_bytes(self, problem: Problem) -> float:  # noqa: ARG002
-        """About the memory that training takes, where it grows faster than the problem."""
+        """Return roughly the bytes that training takes; 0 if they grow only linearly with the problem."""
         return 0.0
 
     def _search(self, incumbent: Incumbent) -> Status:
@@ -136,7 +153,7 @@ class LearnedPlacer(Placer[T]):
         return Status.FEASIBLE
 
     def _train(self, incumbent: Incumbent) -> None:
-        """Train a policy, and where it stagnates, another one."""
+        """Train a policy, and another one whenever one stagnates, until a training ends for another reason."""
         generator = torch.Generator().manual_seed(incumbent.limits.seed)
         spread = SPREADS[0]
         for number in itertools.count():
@@ -168,7 +185,7 @@ class LearnedPlacer(Placer[T]):
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch computes on one thread inside, and on as many as before afterwards."""
+    """Have PyTorch compute on one thread inside the context, and on as many as before after it."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""The plans that a training has seen, and their rewards.
+"""Record of the plans that a training has evaluated, and the rewards that follow from it.
 
 Legend: B plans.
 """
@@ -19,18 +19,18 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.search.evaluators.base import Evaluator, Score
 
 FAILURE_FACTOR = 4.0
-"""A plan that failed counts as this many times the worst value seen."""
+"""Value of a plan that failed, as a multiple of the worst value seen."""
 
 
 class Buffer:
-    """Digests of the plans that were seen; the best of them, the worst, and the reference.
+    """Record of evaluated plans: digests of all, the best ones, the worst one, and the reference.
 
-    That is the best single device, or the first success.
+    The reference is the best plan of a single device, or the first plan that did not fail if there is none.
     """
 
     def __init__(self, options: TrainingOptions, version: int = 0) -> None:
         self.options = options
-        self._version = version  # of the evaluator whose values it holds
+        self._version = version  # of the evaluator, when it gave the values stored here
         self._seen: dict[int, None] = {}
         self._best: list[tuple[Plan, float]] = []
         self._marks: dict[str, tuple[Plan, float]] = {}
@@ -43,16 +43,22 @@ class Buffer:
 
     @property
     def elites(self) -> list[tuple[Plan, float]]:
-        """The best distinct plans with their values, as many as are imitated; earlier ones win ties."""
+        """Return the best distinct plans with their values, as many as are imitated; earlier ones win ties."""
         return self._best[: self.options.elites]
 
     @property
     def best(self) -> float:
-        """The best value, infinite before the first success."""
+        """Return the best value, infinite while all plans have failed."""
         return self._best[0][1] if self._best else np.inf
 
     def add(self, plans: Sequence[Plan], scores: Sequence[Score], *, single: bool = False) -> FloatArray:
-        """[B] values of evaluated plans, NaN for failures; those of ``single`` devices are references."""
+        """Record evaluated plans and return their values [B], NaN for failures.
+
+        Args:
+            plans: Evaluated plans.
+            scores: Their scores.
+            single: Whether they are plans of single devices, of which the best becomes the reference.
+        """
         for plan, score in zip(plans, scores, strict=True):
             self._seen[_digest(plan)] = None
             if score.failure is not None:
@@ -65,7 +71,10 @@ class Buffer:
         return np.array([np.nan if score.failure is not None else score.value for score in scores])
 
     def update(self, evaluator: Evaluator) -> None:
-        """Have the plans that it holds scored again after a recalibration; failures keep their value or are dropped."""
+        """Evaluate the stored plans again if the evaluator was recalibrated.
+
+        Plans that fail now are dropped from the best ones; as the worst one or the reference they keep their value.
+        """
         if evaluator.version == self._version:
             return
         self._version = evaluator.version
@@ -78,9 +87,9 @@ class Buffer:
                 self._keep(plan, score.value)
 
     def rewards(self, values: FloatArray) -> FloatArray:
-        """[B] rewards of values; a failure, NaN, counts as FAILURE_FACTOR times the worst value seen."""
+        """Return rewards [B] of values [B]; a failure, NaN, has FAILURE_FACTOR times the worst value seen."""
         worst, reference = (self._marks[name][1] if self._marks else np.nan for name in ("worst", "reference"))
-        if not self._marks and not np.isnan(values).any():  # penalties alone
+        if not self._marks and not np.isnan(values).any():  # all values come from penalties
             worst, reference = float(np.max(values)), float(np.min(values))
         if np.isnan(worst) or worst == 0.0:
             return np.zeros(len(values))
@@ -92,7 +101,7 @@ class Buffer:
         return np.asarray(-scaled[self.options.reward], dtype=np.float64)
 
     def state(self) -> State:
-        """What ``restore`` takes over."""
+        """Return the state for ``restore``."""
         plans = [
             [plan.placement.tolist(), None if plan.priority is None else plan.priority.tolist(), value]
             for plan, value in [*self._marks.values(), *self._best]
@@ -100,7 +109,7 @@ class Buffer:
         return {"seen": torch.tensor(list(self._seen), dtype=torch.int64)}, {"marks": list(self._marks), "plans": plans}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """Take over what ``state`` gave."""
+        """Restore a state returned by ``state``."""
         self._seen = dict.fromkeys(tensors["seen"].tolist())
         kept = [
             (Plan(np.array(placement), None if order is None else np.array(order)), value)

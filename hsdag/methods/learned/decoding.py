@@ -1,10 +1,10 @@
-"""Sequential decoding: select an op, place it, and go on, from tables that one pass of the networks gave.
+"""Sequential decoding: select an op, place it, and repeat, from tables that one pass of the networks computed.
 
-Where message passing runs once per episode (DOPPLER §4.3), all that changes within one is what is placed already. A
-compiled loop over tables decodes an episode of a few hundred ops in about a millisecond; what it recorded is enough to
-compute all log-probabilities again in one batched pass.
+If message passing runs once per episode (DOPPLER §4.3), only the set of ops placed so far changes within an episode. A
+compiled loop over tables decodes an episode of a few hundred ops in about a millisecond. Its records suffice to compute
+all log-probabilities again in one batched pass.
 
-Legend: B episodes, N ops, D devices, F features of a device, H and K hidden widths.
+Legend: B episodes, N ops, D devices, F features of a device, H and K hidden widths, R rows of weights of devices.
 """
 
 from __future__ import annotations
@@ -39,46 +39,55 @@ A = TypeVar("A", torch.Tensor, Float32Array)
 
 
 class Scores(NamedTuple, Generic[A]):
-    """What the networks say of a problem; a device's logit is out . leaky(node + seen of its ops + features)."""
+    """Tables that networks compute for a problem.
 
-    select: A  # [N] logits of selection
-    node: A  # [N, K] what an op contributes to the logit of every device
-    seen: A  # [N, K] what an op contributes to its device once it is placed
-    inner: A  # [F, H] first layer on the features of a device
-    inner_bias: A  # [H]
-    outer: A  # [H, K]
-    out: A  # [K]
-    direct: A  # [R, F] what the features of a device add to its logit by themselves
-    own: A  # [R, D] what is added to the logit of a device
+    The logit of a device with features x for an op is own + direct . x + out . leaky(node + sum of seen over the
+    device's ops + outer . relu(inner . x + inner_bias)).
+    """
+
+    select: A  # [N] logits of the selection of ops
+    node: A  # [N, K] contribution of an op to the logits of all devices for it
+    seen: A  # [N, K] contribution of an op to the logit of its device for later ops
+    inner: A  # [F, H] weights of the first layer on the features of a device
+    inner_bias: A  # [H] its bias
+    outer: A  # [H, K] weights of the second layer
+    out: A  # [K] weights of the output
+    direct: A  # [R, F] linear weights of the features of a device
+    own: A  # [R, D] bias of a device
 
 
 class Sharing(NamedTuple):
-    """Which ops share a device in each episode, and the row of ``Scores`` that each op has."""
+    """Groups of ops that share a device, and the rows of ``direct`` and ``own`` in ``Scores`` that ops have."""
 
     row: IntArray  # [B, N]
-    group: IntArray  # [B, N] 0 to N - 1; where the device of a group is full, the rest of it goes elsewhere
+    group: IntArray  # [B, N] 0 to N - 1; if the device of a group is full, the rest of the group is placed elsewhere
 
 
 class Rules(NamedTuple):
-    """How ops are selected and placed: by a softmax of scores over a temperature ``heat``, a ``share`` uniformly."""
+    """Distributions that ops and devices are drawn from.
 
-    heat: tuple[float, float] = (1.0, 1.0)  # of selection, of placement
-    share: tuple[float, float] = (0.0, 0.0)
-    is_mean: bool = False  # embeddings of the ops on a device count by their mean, not by their sum
+    Each is a mixture of the uniform distribution, of weight ``share``, and the softmax of logits divided by the
+    temperature ``heat``.
+    """
+
+    heat: tuple[float, float] = (1.0, 1.0)  # of selection and of placement
+    share: tuple[float, float] = (0.0, 0.0)  # of selection and of placement
+    is_mean: bool = False  # average ``seen`` over the ops of a device instead of summing it
 
 
 class Episodes(NamedTuple):
-    """What was decided, and what each decision was based on."""
+    """Decisions of episodes, and what each was based on."""
 
-    order: IntArray  # [B, N] the op of every step
-    home: IntArray  # [B, N] the device of every step's op
-    ready: IntArray  # [B, N] the step from which on an op, by index, was a candidate
-    log_p: FloatArray  # [B, N, 2] as it was drawn: selection, device
-    features: Float32Array  # [B, N, D, F] by step
-    able: BoolArray  # [B, N, D] by step, where the op could be placed
+    order: IntArray  # [B, N] op selected at every step
+    home: IntArray  # [B, N] device of every step's op
+    ready: IntArray  # [B, N] first step at which an op was a candidate, by op
+    log_p: FloatArray  # [B, N, 2] log-probabilities of op and device in the distributions they were drawn from
+    features: Float32Array  # [B, N, D, F] features of devices, by step
+    able: BoolArray  # [B, N, D] whether the op could be placed on a device; False if its group was placed before
 
 
 PAPER_FEATURES = 5
+"""Number of DOPPLER's features of a device (App. E.2), the first ones of ``FEATURES``."""
 FEATURES = (
     "work on the device",
     "work of the op's producers on the device",
@@ -96,49 +105,58 @@ FEATURES = (
     "way to the end by the op's consumers, longer than by the best device",
     "share of the consumers' other inputs that is on the device",
 )
-"""Dynamic features of a device for the op at hand. The first five are DOPPLER's (App. E.2), in units of the length of
-a balanced schedule; lengths of the others are in units of the mean op, and cut at ``MOST``."""
+"""Dynamic features of a device for the op that is being placed. The first five are DOPPLER's (App. E.2), in units of
+the length of a balanced schedule; times among the others are in units of the mean time of an op and cut at ``MOST``."""
 START = FEATURES.index("earliest start of the op")
 START_LATER = FEATURES.index("start, later than on the best device")
 END_LATER = FEATURES.index("end, later than on the best device")
+"""Indices of three of these features."""
 MOST = 10.0
+"""Clip features that are not DOPPLER's to plus or minus this value."""
 SLOPE = 0.01
-"""Of LeakyReLU below zero (eq. 7)."""
+"""Slope of LeakyReLU below zero (DOPPLER, eq. 7)."""
 SEEN_PACE, OWN_PACE, OWN_RANGE = 100.0, 30.0, 8.0
-"""By how much learned weights of these features, and learned scores of single units, grow where their parameters grow
-by 1: a few updates are to be enough. How far the scores go."""
+"""Factors by which the parameters behind the weights of these features, and behind scores of single units, are
+multiplied, so that a few updates suffice to learn them; the bound on the absolute value of these scores."""
 LEAST = 1e-200
-"""Sum of the weights of candidates below which a weight may have lost digits."""
+"""Compute the weights of candidates anew if their sum is smaller, since they may have lost digits."""
 
 
 class Decoder(NamedTuple):
-    """What the compiled loop reads, and what it writes for one episode."""
+    """Inputs of the compiled loop, and its buffers for one episode."""
 
     t: Tables
     s: Scores[Float32Array]
     rules: Rules
-    length_s: float  # of a balanced schedule
-    mean_s: float  # of an op
+    length_s: float  # length of a balanced schedule
+    mean_s: float  # mean time of an op
     state: ListState
     w: Outlook
     chance: FloatArray  # [N] weight of a candidate in the draw
-    num_placed: IntArray  # [D] ops on a device
-    began_s: FloatArray  # [D] earliest start of a producer of the op at hand
-    ended_s: FloatArray  # [D] latest end of one
-    made_s: FloatArray  # [D] their work
-    logit: FloatArray  # [D]
-    weight: FloatArray  # [D] of a device in the draw
-    taken: Float32Array  # [D, K] contributions of the ops on a device
-    hidden: Float32Array  # [H]
-    total: Float32Array  # [K]
-    home: IntArray  # [N] of a group, -1 before its first op is placed
-    tail_s: FloatArray  # [N, D] what comes at least behind an op on a device, transfers included
-    ahead_s: FloatArray  # [D] the way to the end by the consumers of the op at hand
-    near: FloatArray  # [D] share of what its consumers read otherwise that is on the device
+    num_placed: IntArray  # [D] number of ops on a device
+    began_s: FloatArray  # [D] earliest start of a producer of the current op on a device
+    ended_s: FloatArray  # [D] latest end of such a producer
+    made_s: FloatArray  # [D] total time of such producers
+    logit: FloatArray  # [D] logit of a device
+    weight: FloatArray  # [D] weight of a device in the draw
+    taken: Float32Array  # [D, K] sum of ``seen`` over the ops on a device
+    hidden: Float32Array  # [H] hidden layer of a device
+    total: Float32Array  # [K] sum of all contributions to the logit of a device
+    home: IntArray  # [N] device of a group, -1 before its first op is placed
+    tail_s: FloatArray  # [N, D] least time, with transfers, from the end of an op on a device to the end of all
+    ahead_s: FloatArray  # [D] estimated end of the schedule through the consumers of the current op
+    near: FloatArray  # [D] share of the other inputs of its consumers that is on the device
 
     @staticmethod
     def of(tables: Tables, tail_s: FloatArray, scores: Scores[Float32Array], rules: Rules) -> Decoder:
-        """Room for one episode."""
+        """Return a decoder with empty buffers.
+
+        Args:
+            tables: Costs of the problem.
+            tail_s: Least time from the end of an op on a device to the end of all ops, as of ``tails_of`` [N, D].
+            scores: Tables that the networks computed.
+            rules: Distributions that decisions are drawn from.
+        """
         n, d = tables.time_s.shape
         return Decoder(
             tables,
@@ -166,9 +184,14 @@ class Decoder(NamedTuple):
 
 @bare
 def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes, shared: Sharing) -> None:
-    """Decode an episode for each row of ``random`` [B, N, 2], numbers in [0, 1), into ``found``.
+    """Decode B episodes into ``found``.
 
-    Where it ``is_forced``, the order and the devices are followed that are there.
+    Args:
+        c: Inputs and buffers, which every episode overwrites.
+        random: Numbers in [0, 1) by which ops and devices are drawn [B, N, 2].
+        is_forced: Whether to follow the ops and devices in ``found`` instead of drawing them.
+        found: Arrays that records are written to.
+        shared: Groups of ops that share a device.
     """
     for b in range(len(random)):
         unit = 0.0
@@ -198,7 +221,7 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
 
 @inlined
 def _begin(c: Decoder) -> int:
-    """Clear what an episode is decoded in; ops without inputs are the first candidates, which are counted."""
+    """Clear the buffers and make ops without inputs the candidates; return their number."""
     c.taken[:] = 0.0
     c.home[:] = -1
     c.state.device[:] = -1
@@ -217,13 +240,17 @@ def _begin(c: Decoder) -> int:
 
 @inlined
 def _rate(c: Decoder, unit: float, v: int) -> None:
-    """The weight of candidate v, 1 for a score of ``unit``."""
+    """Set the weight of candidate v in the draw; a score of ``unit`` has weight 1."""
     c.chance[v] = np.exp((c.s.select[v] - unit) / c.rules.heat[0])
 
 
 @inlined
 def _weigh_candidates(c: Decoder, unit: float, count: int) -> tuple[float, float]:
-    """The unit and the sum of the candidates' weights: another unit where the sum is too small or too large for it."""
+    """Return the score that has weight 1, and the sum of the weights of all candidates.
+
+    That score is ``unit``, unless the sum would be too small or too large for the number format; then it is the highest
+    score of a candidate, and all weights are computed anew.
+    """
     total = 0.0
     for i in range(count):
         total += c.chance[c.w.candidate[i]]
@@ -239,7 +266,15 @@ def _weigh_candidates(c: Decoder, unit: float, count: int) -> tuple[float, float
 
 @inlined
 def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: float, random: float) -> int:
-    """Select a candidate, the op that is there where ``random`` is negative; record its log-probability."""
+    """Select one of the candidates, remove it from them, and record it with its log-probability.
+
+    Args:
+        b: Episode.
+        step: Step of the episode.
+        count: Number of candidates.
+        total: Sum of their weights.
+        random: Number in [0, 1) by which to draw; if it is negative, the op in ``found`` is selected.
+    """
     at = -1
     scale, share = (1.0 - c.rules.share[0]) / total, c.rules.share[0] / count
     left = random
@@ -259,7 +294,7 @@ def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: f
 
 @inlined
 def look_around(c: Decoder, v: int) -> None:
-    """Gather what devices hold of v's inputs and of their memory, and when the producers there ran."""
+    """Compute, for each device, the state of v's inputs and of the memory, and the times at which v's producers ran."""
     look(c.t, c.state, c.w, v)
     c.began_s[:] = np.inf
     c.ended_s[:] = c.made_s[:] = 0.0
@@ -273,7 +308,7 @@ def look_around(c: Decoder, v: int) -> None:
 
 @inlined
 def look_ahead(c: Decoder, v: int) -> None:
-    """Gather what is best for v's consumers: how they would go on from every device, and where their inputs are."""
+    """Compute, for each device, the end of the schedule through v's consumers, and the share of their other inputs."""
     for d in range(len(c.ahead_s)):
         end_s = max(c.state.free_s[d], c.w.ready_s[v, d]) + c.t.time_s[v, d]
         c.ahead_s[d] = way_by_consumers(c.t, c.tail_s, c.state, c.w, v, d, end_s)
@@ -291,7 +326,7 @@ def look_ahead(c: Decoder, v: int) -> None:
 
 @inlined
 def describe(c: Decoder, v: int, x: Float32Array) -> None:
-    """Fill the features ``x`` [D, F] of the devices for op v."""
+    """Write the features of the devices for op v, in the order of ``FEATURES``, into ``x`` [D, F]."""
     length_s, mean_s, state, w = c.length_s, c.mean_s, c.state, c.w
     look_ahead(c, v)
     first_s, first_end_s, first_free_s, least_s, first_ahead_s = np.inf, np.inf, np.inf, np.inf, np.inf
@@ -325,7 +360,16 @@ def describe(c: Decoder, v: int, x: Float32Array) -> None:
 
 @inlined
 def place(c: Decoder, v: int, row: int, found: Episodes, b: int, step: int, random: float) -> int:
-    """Choose v's device, the one that is there where ``random`` is negative; record its log-probability."""
+    """Return the device chosen for op v, and record its log-probability.
+
+    Args:
+        v: Op.
+        row: Row of ``direct`` and ``own`` in the scores.
+        found: Records, which contain the devices that can be chosen and their features.
+        b: Episode.
+        step: Step of the episode.
+        random: Number in [0, 1) by which to draw; if it is negative, the device in ``found`` is chosen.
+    """
     able, x = found.able[b, step], found.features[b, step]
     num_able, total, highest = 0, 0.0, -np.inf
     left = random
@@ -350,7 +394,12 @@ def place(c: Decoder, v: int, row: int, found: Episodes, b: int, step: int, rand
 
 @inlined
 def _logit(c: Decoder, v: int, row: int, d: int, x: Float32Array) -> float:
-    """LeakyReLU of the sum of all contributions, times the last layer (eq. 6 and 7)."""
+    """Return the logit of device d for op v, by the formula in ``Scores`` (DOPPLER, eq. 6 and 7).
+
+    Args:
+        row: Row of ``direct`` and ``own`` in the scores.
+        x: Features of the device [F].
+    """
     s = c.s
     scale = np.float32(1.0 / max(c.num_placed[d], 1) if c.rules.is_mean else 1.0)
     for k in range(len(c.total)):
@@ -373,7 +422,7 @@ def _logit(c: Decoder, v: int, row: int, d: int, x: Float32Array) -> float:
 
 
 def order_of(costs: ScheduleProblem, plan: Plan) -> IntArray:
-    """[N] ops in the order in which they start in a plan, which is topological."""
+    """Return the ops [N] in the order in which they start in a plan, which is topological."""
     run = simulate(costs, plan.placement, priority=plan.priority)
     return np.lexsort((inverse_of(costs.topological_order), run.start_s))
 
@@ -387,10 +436,16 @@ def decode(
     forced: tuple[IntArray, IntArray] | None = None,
     shared: Sharing | None = None,
 ) -> Episodes:
-    """[B] episodes on all cores the process may use, each by its numbers ``random`` [B, N, 2] in [0, 1).
+    """Return B decoded episodes, computed on all cores that the process may use.
 
-    ``tail_s`` [N, D] are the tables' ``tails_of``, ``forced`` the ops [B, N] and devices [B, N] of every
-    step, to record what led to them.
+    Args:
+        tables: Costs of the problem.
+        tail_s: Least time from the end of an op on a device to the end of all ops, as of ``tails_of`` [N, D].
+        scores: Tables that the networks computed.
+        rules: Distributions that decisions are drawn from.
+        random: Numbers in [0, 1) by which ops and devices are drawn [B, N, 2].
+        forced: Ops [B, N] and devices [B, N] of every step, to be recorded instead of drawn ones.
+        shared: Groups of ops that share a device; by default, each op is placed by itself.
     """
     n, d = tables.time_s.shape
     num = len(random)
@@ -416,7 +471,7 @@ def decode(
 
 
 class Slopes(NamedTuple):
-    """The gradient of weighted log-probabilities and entropies with respect to the tables of ``Scores``."""
+    """Gradient of weighted log-probabilities and entropies with respect to tables of ``Scores``."""
 
     select: FloatArray  # [N]
     own: FloatArray  # [R, D]
@@ -424,12 +479,12 @@ class Slopes(NamedTuple):
 
 
 class Ascent(NamedTuple):
-    """What the gradient is taken of: weights of episodes and of entropy, and the range of importance weights."""
+    """Parameters of the objective: weights of episodes and of the entropy, and the range of importance weights."""
 
-    weight: FloatArray  # [B] of the log-probabilities of all decisions of an episode
-    entropy: float
-    clip: float  # importance weights beyond 1 plus or minus this count no further; infinite where all are 1
-    learns_order: bool
+    weight: FloatArray  # [B] weight of the log-probabilities of an episode's decisions
+    entropy: float  # weight of the entropies
+    clip: float  # importance weights are clipped to 1 plus or minus this; infinite: all are 1
+    learns_order: bool  # whether the selection of ops is part of the objective
 
 
 @bare
@@ -445,7 +500,20 @@ def climb_many(
     following: IntArray,
     candidate: IntArray,
 ) -> None:
-    """Add the gradient of all episodes to ``slopes``; the rest is room: ``p`` [D], and [N] each."""
+    """Add the gradient of the objective over all episodes to ``slopes``.
+
+    Args:
+        s: Tables under the present weights.
+        a: Parameters of the objective.
+        found: Records of the episodes.
+        row: Rows of ``direct`` and ``own`` that the ops have [B, N].
+        slopes: Gradient, which is added to.
+        p: Buffer [D].
+        chance: Buffer [N].
+        waiting: Buffer [N].
+        following: Buffer [N].
+        candidate: Buffer [N].
+    """
     most = -np.inf
     for v in range(len(chance)):
         most = max(most, s.select[v])
@@ -472,10 +540,18 @@ def _climb_order(
     following: IntArray,
     candidate: IntArray,
 ) -> None:
-    """The part of the steps of episode b that select ops."""
+    """Add the gradient of the selection of all ops of episode b to ``slopes.select``.
+
+    Args:
+        most: Highest score of an op.
+        chance: exp(score - most) of each op [N].
+        waiting: Buffer [N].
+        following: Buffer [N].
+        candidate: Buffer [N].
+    """
     num, count = len(chance), 0
     waiting[:] = -1
-    for v in range(num):  # of every step, a list of the ops that become candidates
+    for v in range(num):  # build a linked list for every step of the ops that become candidates then
         following[v] = waiting[found.ready[b, v]]
         waiting[found.ready[b, v]] = v
     for step in range(num):
@@ -507,7 +583,12 @@ def _climb_order(
 def _climb_device(
     s: Scores[Float32Array], a: Ascent, found: Episodes, b: int, step: int, row: int, slopes: Slopes, p: FloatArray
 ) -> None:
-    """The part of a step of episode b that places an op."""
+    """Add the gradient of the choice of a device at one step of episode b to ``slopes``.
+
+    Args:
+        row: Row of ``direct`` and ``own`` that the op has.
+        p: Buffer [D].
+    """
     able, x, home = found.able[b, step], found.features[b, step], found.home[b, step]
     highest = -np.inf
     for d in range(len(p)):
@@ -537,7 +618,14 @@ def _climb_device(
 
 @inlined
 def _pulled(a: Ascent, b: int, log_p: float, drawn: float) -> float:
-    """The weight of a decision: that of its episode times its importance weight, nothing where that is clipped."""
+    """Return the factor of the gradient of a decision's log-probability.
+
+    It is the weight of the episode times the importance weight of the decision, and 0 where that is clipped.
+
+    Args:
+        log_p: Log-probability under the present weights.
+        drawn: Log-probability in the distribution that the decision was drawn from.
+    """
     weight: float = a.weight[b]
     if a.clip < np.inf:
         ratio = np.exp(min(max(log_p - drawn, -MOST_CHANGE), MOST_CHANGE))
@@ -547,7 +635,14 @@ def _pulled(a: Ascent, b: int, log_p: float, drawn: float) -> float:
 
 
 def climb(scores: Scores[Float32Array], ascent: Ascent, found: Episodes, row: IntArray) -> Slopes:
-    """The gradient of B episodes, whose ops have the rows ``row`` [B, N]."""
+    """Return the gradient of the objective over B episodes.
+
+    Args:
+        scores: Tables under the present weights.
+        ascent: Parameters of the objective.
+        found: Records of the episodes.
+        row: Rows of ``direct`` and ``own`` that the ops have [B, N].
+    """
     n = len(scores.select)
     slopes = Slopes(np.zeros(n), np.zeros(scores.own.shape), np.zeros(scores.direct.shape))
     waiting, following, candidate = (np.zeros(n, np.int64) for _ in range(3))

@@ -1,4 +1,4 @@
-"""GdpPlacer: GDP, GraphSAGE and segment-recurrent attention (Zhou et al. 2019, §3.1 and §3.2), as a placer.
+"""Method ``gdp``: GDP, which has GraphSAGE and segment-recurrent attention (Zhou et al. 2019, §3.1 and §3.2).
 
 Legend: N units, E edges, F features, H width, S units of a segment, T segments, A heads, D devices, B plans.
 """
@@ -21,29 +21,31 @@ from hsdag.runtime.problem.problem import Problem
 
 @dataclass(frozen=True)
 class GdpConfig(TrainingOptions):
-    """Hyper-parameters of GDP. Raises OptionError for wrong ones."""
+    """Hyper-parameters of ``gdp``. Raises OptionError for a value out of range or options that conflict."""
 
     learning_rate: float = 3e-3
     entropy: float = 0.03
     imitation_weight: float = 0.3
     width: int = 64
-    """Width of embeddings and of attention."""
+    """Width of embeddings and of attention layers."""
     layers: int = 3
-    """Rounds of messages."""
+    """Number of rounds of message passing."""
     encoder: str = "sage-pool"
-    """How messages are passed: sage-pool (eq. 2 and 3), messages, both-ways, gcn, gat, gin or sage."""
+    """Layer that passes messages: sage-pool (eq. 2 and 3), messages, both-ways, gcn, gat, gin or sage."""
     blocks: int = 2
-    """Layers of attention."""
+    """Number of attention layers."""
     heads: int = 4
-    """Heads of attention; they share the width."""
+    """Number of attention heads, which divide the width equally among them."""
     segment: int = 128
-    """Units of a segment; each attends to its own segment and to the one before it."""
+    """Number of units in a segment; a unit attends to its own segment and to the one before it."""
     relative: bool = True
-    """Tell attention how far apart units are in topological order; the paper leaves positions to the graph encoder."""
+    """Add a learned bias to attention by the distance of two units in topological order; in the paper, positions come
+    from the graph encoder alone."""
     costs: bool = True
-    """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+    """Use times on every device, transfers and levels as features of units if costs are known; not in the paper."""
     sees: bool = True
-    """Units are placed one after another, each seeing what devices do with those before it; not in the paper."""
+    """Place units one after another, each given features of the devices in the schedule of the units before it; not in
+    the paper."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
@@ -57,7 +59,10 @@ class GdpConfig(TrainingOptions):
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper's policy and reward: §3.1 to §3.3, square root of the time, PPO, mean of earlier rewards."""
+        """Return the preset of the paper (§3.1 to §3.3).
+
+        It is trained by PPO on the negative square root of the time, less the mean of earlier rewards.
+        """
         return cls(
             **ALONE,
             plans_per_update=20,
@@ -76,13 +81,13 @@ class GdpConfig(TrainingOptions):
 
 
 FARTHEST = 32
-"""Distances in topological order beyond which attention tells no difference."""
+"""Largest distance in topological order that has an attention bias of its own; larger ones have the same bias."""
 
 
 class Segments(nn.Module):
-    """A layer of attention within segments and to the segment before, which gets no gradient (Dai et al. 2019, §3.2).
+    """Layer of attention within segments and to the segment before, which gets no gradient (Dai et al. 2019, §3.2).
 
-    All segments are computed side by side, for the memory of a layer is what the layer below made.
+    All segments are computed at once, since a layer attends only to what the layer below returned.
     """
 
     def __init__(self, width: int, heads: int, generator: torch.Generator, *, relative: bool) -> None:
@@ -94,7 +99,12 @@ class Segments(nn.Module):
         self.distance = nn.Parameter(torch.zeros(heads, 2 * FARTHEST + 1)) if relative else None
 
     def forward(self, h: torch.Tensor, is_unit: torch.Tensor) -> torch.Tensor:
-        """[T, S, H] from [T, S, H]; ``is_unit`` [T, S] is False where the last segment is filled up."""
+        """Return embeddings [T, S, H] of the units in all segments.
+
+        Args:
+            h: Embeddings returned by the layer below [T, S, H].
+            is_unit: Whether there is a unit [T, S]; False for the padding of the last segment.
+        """
         before, was_unit = torch.roll(h, 1, 0).detach(), torch.roll(is_unit, 1, 0)
         was_unit[0] = False
         known, seen = torch.cat([before, h], dim=1), torch.cat([was_unit, is_unit], dim=1)
@@ -110,7 +120,7 @@ class Segments(nn.Module):
 
 
 class GdpNetwork(StepwiseNetwork):
-    """From features of units to logits of all their devices in one pass; untrained, all are equal."""
+    """Network that computes the logits of all units in one pass from their features; untrained, all are equal."""
 
     def __init__(
         self,
@@ -121,7 +131,16 @@ class GdpNetwork(StepwiseNetwork):
         config: GdpConfig,
         generator: torch.Generator,
     ) -> None:
-        """``x`` [N, F] are features, ``order`` [N] the units in topological order."""
+        """Initialise the weights at random.
+
+        Args:
+            x: Features of units [N, F].
+            edges: Edges between units, with their costs.
+            order: Units in topological order [N].
+            num_devices: Number of devices D.
+            config: Sizes of the layers.
+            generator: Source of the initial weights.
+        """
         super().__init__(order, num_devices)
         self._x, self._edges = x, edges
         self._segment = min(config.segment, len(x))
@@ -133,7 +152,7 @@ class GdpNetwork(StepwiseNetwork):
         self.out = Mlp([width, width, num_devices], generator, zero_output=True)
 
     def logits(self) -> torch.Tensor:
-        """[N, D] of all units in topological order."""
+        """Return the logits [N, D] of devices for all units, in topological order."""
         filled = -len(self._x) % self._segment
         h = nn.functional.pad(self.encoder(self._x, self._edges)[self.order], (0, 0, 0, filled))
         h = h.reshape(-1, self._segment, h.shape[1])
@@ -143,12 +162,12 @@ class GdpNetwork(StepwiseNetwork):
         return torch.as_tensor(self.out(h.flatten(0, 1)[: len(self._x)]))
 
     def decode(self, count: int, choose: Choose) -> None:
-        """Ask for the devices of all units at once, by the logits of one pass."""
+        """Have the devices of all units of ``count`` plans chosen in one step, by the logits of one pass."""
         choose(self.logits().expand(count, -1, -1), self.order)
 
 
 class GdpPlacer(LearnedPlacer[GdpConfig]):
-    """Gives logits of all units' devices in one pass, from which plans are drawn; see docs/learned-methods.md."""
+    """Placer that draws plans from the logits that one pass gives for all units; see docs/learned-methods.md."""
 
     name = "gdp"
     needs_costs = False
@@ -156,14 +175,14 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
     options_type = GdpConfig
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
-        """Units by type and output, and by their costs where these are known and asked for."""
+        """Return an untrained policy; its features are types and outputs of units, and costs if known and asked for."""
         order = order_of_visits(problem, sees=self.options.sees)
         x, edges = tokens_of(problem, with_costs=self.options.costs), edges_of(problem, with_costs=self.options.costs)
         network = GdpNetwork(x, edges, order, problem.num_devices, self.options, generator)
         return StepwisePolicy(network, problem, sees=self.options.sees)
 
     def needed_bytes(self, problem: Problem) -> float:
-        """Activations of a pass, attention weights, and the logits of all plans."""
+        """Return the bytes of a pass's activations, of attention weights, and of the logits of all plans."""
         o = self.options
         of_attention = o.blocks * (20 * o.width + 6 * o.heads * o.segment)
         of_unit = (

@@ -1,4 +1,4 @@
-"""Steps of Adam on a policy's loss."""
+"""Optimisation steps on a policy's loss, by Adam."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hsdag.methods.learned.policy import Aim, Policy, Rollout
 
 
 def rate(first: float, last: float, progress: float) -> float:
-    """Return a rate that changes linearly from the first to the last while progress goes from 0 to 1."""
+    """Return a rate that changes linearly from ``first`` to ``last`` while progress goes from 0 to 1."""
     return first + (last - first) * min(progress, 1.0)
 
 
 class Learner:
-    """Optimiser of one policy, at rates that change with the progress of the training."""
+    """Optimiser of one policy, whose learning rate and weight of entropy change with the progress of the training."""
 
     def __init__(self, policy: Policy, options: TrainingOptions) -> None:
         self._policy = policy
@@ -29,9 +29,9 @@ class Learner:
         """Make one step of Adam.
 
         Args:
-            groups: Rollouts and their advantages; those without any are imitated.
-            progress: Part of the training that is over.
-            spread: Factor of the weight of entropy.
+            groups: Rollouts with their advantages [B] or [B, T]; rollouts without advantages are imitated.
+            progress: Share of the training that is over, from 0 to 1.
+            spread: Factor of the options' weight of entropy.
         """
         options = self._options
         for parameters in self._optimiser.param_groups:
@@ -53,7 +53,7 @@ class Learner:
         return tensors
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take over what ``state`` gave."""
+        """Restore a state returned by ``state``."""
         weights = {k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")}
         self._policy.network.load_state_dict(weights)
         moments: dict[int, dict[str, torch.Tensor]] = {}

@@ -1,4 +1,4 @@
-"""What networks read of a problem, layers that learned methods share, and encoders by name: embeddings of ops.
+"""Inputs of networks, layers that learned methods share, and encoders by name, which compute embeddings of ops.
 
 Legend: N nodes or ops, E edges, D devices, U placement units, F features, H width.
 """
@@ -34,9 +34,10 @@ from hsdag.runtime.problem.tables import (
 
 
 class Mlp(nn.Module):
-    """Linear layers with ReLU between them, initialised uniformly within 1 / sqrt(fan_in).
+    """Linear layers with ReLU between them.
 
-    ``zero_output`` begins with a last layer of zeros: untrained, all outputs are equal.
+    Initial weights are drawn as by ``draw_within``. With ``zero_output``, the last layer begins with
+    zeros, so that all outputs of an untrained network are equal.
     """
 
     def __init__(self, widths: Sequence[int], generator: torch.Generator, *, zero_output: bool = False) -> None:
@@ -47,27 +48,27 @@ class Mlp(nn.Module):
             nn.init.zeros_(self.layers[-1].bias)  # type: ignore[arg-type]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The last layer's output, without activation."""
+        """Return the last layer's output [..., F'] for inputs [..., F], without activation."""
         for layer in list(self.layers)[:-1]:
             x = torch.relu(layer(x))
         return torch.as_tensor(self.layers[-1](x))
 
 
 def linear(fan_in: int, fan_out: int, generator: torch.Generator, *, bias: bool = True) -> nn.Linear:
-    """A linear layer whose weights come from ``generator``."""
+    """Return a linear layer; its initial weights are drawn as by ``draw_within``."""
     layer = nn.Linear(fan_in, fan_out, bias=bias, device="meta").to_empty(device="cpu")
     draw_within(layer, fan_in, generator)
     return layer
 
 
 def draw_within(module: nn.Module, fan_in: int, generator: torch.Generator) -> None:
-    """Draw all weights of a module uniformly within 1 / sqrt(fan_in)."""
+    """Draw all weights of a module uniformly between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
 
 
 def standardise(values: FloatArray | np.ndarray) -> torch.Tensor:
-    """[N, F] columns with mean 0 and variance 1, cut at five deviations; constant columns become 0."""
+    """Return columns [N, F] with mean 0 and variance 1, clipped to five deviations; constant columns become 0."""
     x = torch.tensor(np.asarray(values), dtype=torch.float32)
     x = x - x.mean(dim=0, keepdim=True)
     deviation = x.square().mean(dim=0, keepdim=True).sqrt()
@@ -75,43 +76,43 @@ def standardise(values: FloatArray | np.ndarray) -> torch.Tensor:
 
 
 def within(logits: torch.Tensor, limit: float | None) -> torch.Tensor:
-    """[...] logits squashed into plus or minus a limit, if there is one."""
+    """Return logits [...] squashed by tanh into plus or minus a limit; None: unchanged."""
     return logits if limit is None else limit * torch.tanh(logits / limit)
 
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """The edges of a graph, from producer to consumer."""
+    """Edges of a graph, from producer to consumer."""
 
-    source: torch.Tensor  # [E]
-    target: torch.Tensor  # [E]
-    cost: torch.Tensor  # [E, 1] what it carries, in units that suit a network
+    source: torch.Tensor  # [E] producers
+    target: torch.Tensor  # [E] consumers
+    cost: torch.Tensor  # [E, 1] logarithmic cost of the transfer, 0 if unknown
 
     @staticmethod
     def without_costs(source: torch.Tensor, target: torch.Tensor) -> Edges:
-        """Edges that carry nothing."""
+        """Return edges of cost 0."""
         return Edges(source, target, torch.zeros(len(source), 1))
 
     @property
     def ends(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Producers [E] and consumers [E]."""
+        """Return producers [E] and consumers [E]."""
         return self.source, self.target
 
     @cached_property
     def both(self) -> torch.Tensor:
-        """[2, 2E] senders and receivers of messages along all edges and against them."""
+        """Return senders and receivers [2, 2 E] of messages that pass along all edges and against them."""
         return torch.stack([torch.cat([self.source, self.target]), torch.cat([self.target, self.source])])
 
 
 class GraphConvolution(nn.Module):
-    """HSDAG, eq. 6: f(D^-1/2 (A + I) D^-1/2 h) on the symmetrised graph."""
+    """Graph convolution f(D^-1/2 (A + I) D^-1/2 h) on the symmetrised graph (HSDAG, eq. 6)."""
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         super().__init__()
         self.out = linear(width, width, generator)
 
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
-        """[N, H] the convolution of embeddings [N, H]."""
+        """Return the convolution [N, H] of embeddings [N, H]."""
         source, target = edges.both
         scale = (1 + torch.bincount(target, minlength=len(h))).rsqrt()
         sent = (scale[source] * scale[target])[:, None] * h.index_select(0, source)
@@ -119,7 +120,10 @@ class GraphConvolution(nn.Module):
 
 
 class Messages(nn.Module):
-    """DOPPLER, eq. 2: phi(h_v, mean over neighbours of psi(h_u, h_v, e_uv)); both kinds of neighbours alike."""
+    """Message passing phi(h_v, mean over neighbours of psi(h_u, h_v, e_uv)) (DOPPLER, eq. 2).
+
+    Producers and consumers are treated alike.
+    """
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -127,7 +131,7 @@ class Messages(nn.Module):
         self.edge, self.out = linear(1, width, generator, bias=False), linear(2 * width, width, generator)
 
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
-        """[N, H] what neighbours tell every op of embeddings [N, H]."""
+        """Return new embeddings [N, H] from embeddings [N, H] and the messages of neighbours."""
         source, target = edges.both
         cost = self.edge(edges.cost).repeat(2, 1)
         around = mean_over(torch.relu(self.sent(h)[source] + self.read(h)[target] + cost), target, len(h))
@@ -142,14 +146,14 @@ class PooledSage(nn.Module):
         self.sent, self.out = linear(width, width, generator), linear(2 * width, width, generator)
 
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
-        """[N, H] what units and their neighbours of both kinds make of embeddings [N, H]."""
+        """Return new embeddings [N, H] from embeddings [N, H] of units, their producers and their consumers."""
         source, target = edges.both
         around = largest_over(torch.sigmoid(self.sent(h))[source], target, len(h))
         return torch.as_tensor(self.out(torch.cat([h, around], dim=1)))
 
 
 class BothWays(nn.Module):
-    """Messages along the edges and against them, each with weights of its own: producers differ from consumers."""
+    """Message passing along the edges and against them, with separate weights for producers and consumers."""
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -158,7 +162,7 @@ class BothWays(nn.Module):
         self.out = linear(5 * width, width, generator)
 
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
-        """[N, H] what producers and consumers tell every op of embeddings [N, H]."""
+        """Return new embeddings [N, H] from embeddings [N, H] and the messages of producers and of consumers."""
         parts = [h]
         for (from_op, to_op), sent, edge in zip((edges.ends, edges.ends[::-1]), self.sent, self.edge, strict=True):
             messages = torch.relu(sent(h)[from_op] + edge(edges.cost))
@@ -167,7 +171,7 @@ class BothWays(nn.Module):
 
 
 class Library(nn.Module):
-    """A convolution of PyTorch Geometric by name, on the symmetrised graph."""
+    """Convolution of PyTorch Geometric, chosen by name, on the symmetrised graph."""
 
     def __init__(self, name: str, width: int, generator: torch.Generator) -> None:
         from torch_geometric import nn as geometric
@@ -184,18 +188,30 @@ class Library(nn.Module):
             nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
 
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
-        """[N, H] the convolution of embeddings [N, H]."""
+        """Return the convolution [N, H] of embeddings [N, H]."""
         return torch.as_tensor(self.convolution(h, edges.both))
 
 
 def mean_over(messages: torch.Tensor, target: torch.Tensor, num: int) -> torch.Tensor:
-    """[num, H] mean of the messages [E, H] to every target, 0 where there is none."""
+    """Return the mean [num, H] of the messages to each target, 0 where there are none.
+
+    Args:
+        messages: Messages [E, H].
+        target: Receiver of each message [E].
+        num: Number of targets.
+    """
     total = messages.new_zeros(num, messages.shape[1]).index_add(0, target, messages)
     return total / torch.bincount(target, minlength=num).clamp(min=1)[:, None]
 
 
 def largest_over(messages: torch.Tensor, target: torch.Tensor, num: int) -> torch.Tensor:
-    """[num, H] the largest of the messages [E, H], which are not negative, to every target; 0 where there is none."""
+    """Return the element-wise maximum [num, H] of the messages to each target, 0 where there are none.
+
+    Args:
+        messages: Messages, none of them negative [E, H].
+        target: Receiver of each message [E].
+        num: Number of targets.
+    """
     index = target[:, None].expand_as(messages)
     return messages.new_zeros(num, messages.shape[1]).scatter_reduce(0, index, messages, "amax")
 
@@ -207,13 +223,14 @@ ENCODERS: dict[str, Callable[[int, torch.Generator], nn.Module]] = {
     "hsdag": GraphConvolution,
     **{name: partial(Library, name) for name in ("gcn", "gat", "gin", "sage")},
 }
-"""A round of messages by name: DOPPLER's, one made for DAGs, GDP's, HSDAG's, and PyTorch Geometric's."""
+"""Layers of message passing by name: DOPPLER's, one made for DAGs, GDP's, HSDAG's, and PyTorch Geometric's."""
 
 
 class Encoder(nn.Module):
-    """[N, F] features to [N, H] embeddings: an MLP, then rounds of messages, each added to what it reads if residual.
+    """Network from features [N, F] to embeddings [N, H]: an MLP, then rounds of message passing.
 
-    Raises OptionError that lists the choices for an encoder of another name.
+    If ``residual``, the input of each round is added to its output. Raises OptionError that lists the choices if there
+    is no encoder of this name.
     """
 
     def __init__(
@@ -240,7 +257,14 @@ class Encoder(nn.Module):
         state: torch.Tensor | None = None,
         dropout: Callable[[torch.Tensor], torch.Tensor] = lambda h: h,
     ) -> torch.Tensor:
-        """[N, H] embeddings of features [N, F]; a state [N, H] is added before the first round."""
+        """Return embeddings [N, H].
+
+        Args:
+            x: Features [N, F].
+            edges: Edges that messages pass along.
+            state: State that is added before the first round [N, H].
+            dropout: Function that applies dropout to hidden layers.
+        """
         h = dropout(torch.relu(self.input(x)))
         if state is not None:
             h = h + state
@@ -251,24 +275,24 @@ class Encoder(nn.Module):
 
 
 NUM_PAPER, NUM_WIDE = 5, len(OP_FEATURES)
-"""Features of an op: DOPPLER's (App. E.1), and with ours."""
+"""Number of features of an op: those of DOPPLER (App. E.1), and all of ``OP_FEATURES``."""
 
 
 class Inputs(NamedTuple):
-    """A problem as networks read it; without a time unit of its own, so that one network reads them all."""
+    """Inputs of networks for a problem, independent of its unit of time, so that one network suits all problems."""
 
     costs: ScheduleProblem
     tables: Tables
     levels: Levels
     x: torch.Tensor  # [N, F] features of ops; the first five are DOPPLER's (App. E.1)
     edges: Edges
-    before: torch.Tensor  # [N] the producer on the longest path from the beginning, N at its end
-    behind: torch.Tensor  # [N] the consumer on the longest path to the end, N at its end
-    path_lengths: tuple[torch.Tensor, torch.Tensor]  # [N, 1] each: ops on these two, itself included
+    before: torch.Tensor  # [N] producer on the longest path from the beginning to an op, N if it has none
+    behind: torch.Tensor  # [N] consumer on the longest path from an op to the end, N if it has none
+    path_lengths: tuple[torch.Tensor, torch.Tensor]  # [N, 1] each: number of ops on these two paths, the op included
 
 
 def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
-    """What networks read of a problem; DOPPLER's five features, standardised, where not ``is_wide``."""
+    """Return the inputs for a problem; features are all if ``is_wide``, else DOPPLER's five, standardised."""
     tables = tables_of(costs)
     levels = levels_of(tables)
     mean_s, edge_s = mean_seconds(tables), mean_transfers(tables, tables.out_bytes)
@@ -304,9 +328,10 @@ def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
 
 
 def cost_features(costs: ScheduleProblem) -> FloatArray:
-    """[N, D + 14] what the ops cost: log times on every device relative to their mean, shares of all work, and wide x.
+    """Return features of the costs of ops [N, D + 14].
 
-    Times are those of ``finite_times``.
+    They are the logarithms of the times on the devices relative to their mean, that mean as a share of the largest one,
+    and all features of ``inputs_of``. Times are those of ``finite_times``.
     """
     time_s = finite_times(costs)
     mean_s = time_s.mean(axis=1)
@@ -315,7 +340,7 @@ def cost_features(costs: ScheduleProblem) -> FloatArray:
 
 
 def assumed_costs(problem: Problem) -> ScheduleProblem:
-    """Costs to draw plans by where none are known: an op takes a second on any device, and so does a mean transfer."""
+    """Return costs to use where none are known: every op takes a second on any device, as does a mean transfer."""
     graph = problem.units.graph
     edges = np.stack([graph.edge_src, graph.edge_dst], axis=1)
     sent = graph.output_bytes[graph.edge_src]
@@ -328,18 +353,21 @@ def assumed_costs(problem: Problem) -> ScheduleProblem:
 
 
 def finite_times(costs: ScheduleProblem) -> FloatArray:
-    """[N, D] seconds, above 0 in single precision, too: a thousandth of the mean is added, or a second where all are 0.
+    """Return times in seconds [N, D] that are finite and above 0, in single precision too.
 
-    A device that lacks an op takes ten times as long.
+    A thousandth of the mean is added to all, or a second if all are 0. A device that does not support an op is given
+    ten times the longest time of the op.
     """
     time_s = np.where(costs.supported, costs.time_s, 10.0 * np.nanmax(costs.time_s, axis=1)[:, None])
     return np.asarray(time_s + (1e-3 * float(time_s.mean()) or 1.0), dtype=np.float64)
 
 
 def sum_over_path(h: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-    """[N, H] sum of embeddings [N, H] over the path that begins at every op and goes on to ``following`` [N].
+    """Return the sum of embeddings [N, H] over the path that begins at each op, in O(log N) rounds of pointer doubling.
 
-    N ends a path. Jumps double in length, so that O(log N) rounds do.
+    Args:
+        h: Embeddings [N, H].
+        following: Next op on the path of each op [N], N at the end of a path.
     """
     total = torch.cat([h, h.new_zeros(1, h.shape[1])])
     jump = torch.cat([following, torch.tensor([len(h)])])
@@ -350,10 +378,11 @@ def sum_over_path(h: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
 
 
 def tokens_of(problem: Problem, *, with_costs: bool) -> torch.Tensor:
-    """[U, F] type, place in topological order, shape of the output, and its bytes, all that problem files know of it.
+    """Return standardised features of units [U, F].
 
-    Without places, shards of one op would be alike to a network. With costs, where they are known, the times on every
-    device, transfers and levels too.
+    They are the type, the position in topological order, and the shape and bytes of the output; problem files contain
+    only its bytes. Without positions, a network could not tell the shards of one op apart. ``with_costs`` adds the
+    times on every device, transfers and levels if these are known.
     """
     values = feature_matrix(problem.units, ("op_type", "positional", "output_shape")).values
     columns = [values, np.log1p(problem.units.graph.output_bytes)[:, None]]
@@ -363,7 +392,7 @@ def tokens_of(problem: Problem, *, with_costs: bool) -> torch.Tensor:
 
 
 def edges_of(problem: Problem, *, with_costs: bool) -> Edges:
-    """The edges of the units' graph, with what they carry where costs are asked for and known, else with zeros."""
+    """Return the edges of the units' graph; transfer costs are 0 unless they are known and ``with_costs``."""
     if with_costs and problem.costs is not None:
         return inputs_of(problem.costs).edges
     return Edges.without_costs(torch.tensor(problem.units.graph.edge_src), torch.tensor(problem.units.graph.edge_dst))

@@ -1,4 +1,4 @@
-"""Options of training that all learned methods share."""
+"""Training options that all learned methods share."""
 
 from __future__ import annotations
 
@@ -12,86 +12,89 @@ from typing import Any, ClassVar, Self
 from hsdag.base.errors import OptionError
 
 Ranges = tuple[tuple[str, float, float, str], ...]
+"""Ranges of options: a description, the least and the largest value, and names separated by spaces, for each."""
 NO_END, ABOVE_0, BELOW_1 = math.inf, math.nextafter(0.0, 1.0), math.nextafter(1.0, 0.0)
+"""Ends of ranges: no end, the least number above 0, and the largest number below 1."""
 
 
 class Reward(Enum):
-    """What a value v is worth; v_ref is that of the best single device."""
+    """Reward of a plan with value v; v_ref is the value of the best single device."""
 
     INVERSE = "inverse"  # 1 / v (HSDAG §2.5)
-    NEGATIVE = "negative"  # -v / v_ref (DOPPLER §4.1, Placeto), in a unit that does not depend on the problem's
+    NEGATIVE = "negative"  # -v / v_ref (DOPPLER §4.1, Placeto); the division makes it independent of the unit of v
     SQUARE_ROOT = "square-root"  # -sqrt(v / v_ref) (Mirhoseini et al. 2017, GDP)
-    LOG_RATIO = "log-ratio"  # log(v_ref / v), without a scale
+    LOG_RATIO = "log-ratio"  # log(v_ref / v), independent of the scale of v
 
 
 class Baseline(Enum):
-    """What is subtracted from a reward."""
+    """Baseline that is subtracted from rewards."""
 
-    NONE = "none"  # HSDAG, eq. 14
+    NONE = "none"  # 0 (HSDAG, eq. 14)
     RUNNING = "running"  # mean over all plans so far (DOPPLER §4.1)
-    RECENT = "recent"  # mean over the last ten plans, of every step where steps are rewarded (Placeto A.7)
-    BATCH = "batch"  # mean of the plans of one update; advantages get unit scale
-    RANKS = "ranks"  # the same of the rewards' ranks in one update, which no outlier moves
+    RECENT = "recent"  # mean over the last ten plans, for each step by itself if steps are rewarded (Placeto A.7)
+    BATCH = "batch"  # mean over the plans of an update; advantages are scaled to unit scale
+    RANKS = "ranks"  # the same with ranks in the update in place of rewards, so that outliers have little effect
 
 
 @dataclass(frozen=True)
 class TrainingOptions(ABC):
-    """What every learned method takes. Rates that change do so linearly over the search, from first to last.
+    """Hyper-parameters of every learned method; rates change linearly over the search, from first to last.
 
     Raises OptionError for a value out of range.
     """
 
     updates: int | None = None
-    """Number of policy updates, over which rates change, 0 to train nothing; None: until the budget is spent, over
-    which they change."""
+    """Number of policy updates, over which rates change; 0: no training; None: as many as the budget allows, over which
+    rates change then."""
     plans_per_update: int = 16
-    """Plans drawn and evaluated from one state of the weights, at least."""
+    """Least number of plans that are drawn and evaluated per update."""
     growth: float = 0.0
-    """Share of the plans so far that an update draws where this is more: larger batches find the finer gains."""
+    """Number of plans that an update draws, as a share of all plans so far, if that is more than ``plans_per_update``;
+    larger batches find smaller gains."""
     kept_per_update: int | None = None
-    """Of these, those that are learned from, one half the best and one half the worst; None: all. A plan costs less to
-    draw and to evaluate than to learn from."""
+    """Number of these plans that the update learns from, half of them the best and half the worst; None: all. Drawing
+    and evaluating a plan can cost less than learning from it."""
     epochs: int = 2
-    """Optimisation steps per update."""
+    """Number of optimisation steps per update."""
     learning_rate: float = 1e-3
-    """Adam's learning rate at the beginning; where this and the last are 0, nothing is learned from any plan."""
+    """Adam's learning rate at the beginning; if this and the last one are 0, the policy does not change."""
     last_learning_rate: float = 3e-4
     """Adam's learning rate at the end."""
     exploration: float = 0.0
-    """Share of uniform decisions at the beginning; there are none at the end."""
+    """Share of decisions that are drawn uniformly at the beginning; it falls to 0 at the end."""
     entropy: float = 1e-2
-    """Weight of the entropy of a decision at the beginning, relative to unit advantages."""
+    """Weight of the mean entropy of decisions at the beginning, relative to advantages in unit scale."""
     last_entropy: float = 0.0
-    """Weight of the entropy of a decision at the end."""
+    """Weight of the mean entropy of decisions at the end."""
     reward: Reward = Reward.LOG_RATIO
-    """Reward of a plan."""
+    """Reward of a plan as a function of its value."""
     baseline: Baseline = Baseline.BATCH
     """Baseline subtracted from the rewards."""
     advantage_floor: float = 1e-3
-    """Smallest spread of rewards that is scaled up to one; keeps measuring noise from being amplified."""
+    """Least standard deviation of rewards by which advantages are divided, so that measuring noise is not amplified."""
     discount: float = 1.0
-    """gamma: the i-th plan of an episode counts gamma^i."""
+    """Discount factor gamma: the advantage of the i-th plan of an episode is multiplied by gamma^i."""
     clip: float | None = 0.2
-    """Clipping range of the importance weight of every decision (PPO); None turns importance weighting off."""
+    """Clipping range of the importance weight of each decision (PPO); None: no importance weights."""
     elites: int = 1
-    """Best plans so far that every update imitates (self-imitation); 0 turns it off."""
+    """Number of the best plans so far that every update imitates (self-imitation); 0: none."""
     imitation_weight: float = 1.0
-    """Weight of imitated decisions beside the others."""
+    """Weight of imitated decisions in the loss, relative to those of drawn plans."""
     teacher_updates: int = 0
-    """Updates that imitate the method's teacher before learning from rewards begins (DOPPLER, stage I)."""
+    """Number of first updates that imitate the method's teacher instead of learning from rewards (DOPPLER, stage I)."""
     greedy_every: int = 0
-    """Updates from one evaluation of the most probable plan to the next; 0 for never."""
+    """Evaluate the most probable plan every this many updates; 0: never."""
     resample_tries: int = 1
-    """Draws spent on finding a plan that was not evaluated before; 1 accepts repetitions."""
+    """Number of draws to find a plan that was not evaluated before; 1: repetitions are accepted."""
     single_devices_first: bool = True
-    """Evaluate the plans of single devices before learning starts, which gives v_ref."""
+    """Evaluate the plans of single devices before training begins; the best of them gives v_ref."""
     max_grad_norm: float = 1.0
-    """Gradients are scaled down to this norm; 0 leaves them alone."""
+    """Scale gradients down to this norm; 0: do not scale them."""
     stagnation: int = 0
-    """Updates in a row without a better plan after which the search ends, and begins anew where there is time; 0
-    never."""
+    """Stop training after this many updates in a row without a better plan, and train another policy if there is time
+    left; 0: never."""
     patience: int = 25
-    """Updates in a row without any new plan after which the search has converged; 0 never."""
+    """Stop after this many updates in a row without any new plan, since the policy has converged; 0: never."""
 
     ranges: ClassVar[Ranges] = (
         ("at least 0 or None", 0, NO_END, "updates"),
@@ -104,7 +107,7 @@ class TrainingOptions(ABC):
         ("in [0, 1]", 0, 1, "exploration"),
         ("in (0, 1]", ABOVE_0, 1, "discount"),
     )
-    """What options must be, in words and as the least and the largest value, and their names."""
+    """Ranges that the options have to be in; None is always allowed where the type allows it."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -118,23 +121,23 @@ class TrainingOptions(ABC):
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:
-        """The default preset; ``is_cheap`` says that plans will be simulated."""
+        """Return the default preset: for simulated plans if ``is_cheap``, else for measured ones."""
         return cls(**SIMULATED) if is_cheap else cls()
 
     @classmethod
     @abstractmethod
     def paper(cls) -> Self:
-        """The preset of the method's paper."""
+        """Return the preset of the method's paper."""
 
     def as_dict(self) -> dict[str, int | float | bool | str | None]:
-        """All fields as JSON values."""
+        """Return all fields as JSON values by name."""
         return {k: v.value if isinstance(v, Enum) else v for k, v in asdict(self).items()}
 
 
 ALONE: Mapping[str, Any] = {"elites": 0, "patience": 0}
-"""Options of papers: nothing but what the policy draws is learned from, until the updates are over."""
+"""Options of papers: learn from the plans that the policy draws and from no others, until all updates are made."""
 REINFORCE: Mapping[str, Any] = {**ALONE, "epochs": 1, "clip": None}
-"""The same where every plan is learned from once, as it was drawn."""
+"""The same for REINFORCE: each plan is learned from once, without importance weights."""
 SIMULATED: Mapping[str, Any] = {
     "plans_per_update": 32,
     "epochs": 1,
@@ -148,5 +151,5 @@ SIMULATED: Mapping[str, Any] = {
     "resample_tries": 1,
     "stagnation": 60,
 }
-"""Defaults where plans are simulated, which costs less than an epoch: more of them, each learned from once, by rank;
-more exploration, and another policy where one stagnates."""
+"""Defaults if plans are simulated, which costs less than an epoch of training: more plans, each of them learned from
+once, by rank; more exploration; and another policy when one stagnates."""

@@ -1,7 +1,7 @@
-"""PlacetoPlacer: Placeto, a policy that improves a placement group by group, as a placer (Placeto, §3, A.6, A.7).
+"""Method ``placeto``: Placeto, whose policy improves a placement group by group (Placeto, §3, A.6, A.7).
 
-Legend: U placement units, G groups, E edges, F features, D devices, W embedding, K states, B episodes, N sweeps, T
-steps of a sweep, S groups that a step places, M decisions.
+Legend: U placement units, G groups, E edges, F features, D devices, W width of embeddings, K states, B episodes,
+N sweeps, T steps of a sweep, S groups that a step places, M decisions.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 @dataclass(frozen=True)
 class PlacetoConfig(TrainingOptions):
-    """Hyper-parameters of Placeto. Raises OptionError for wrong ones."""
+    """Hyper-parameters of ``placeto``. Raises OptionError for a value out of range or options that conflict."""
 
     plans_per_update: int = 8
     learning_rate: float = 3e-3
     sweeps: int = 1
-    """Times that an episode visits every group (A.7: n)."""
+    """Number of times that an episode visits each group (A.7: n)."""
     intermediate: bool = False
-    """Reward every step by what it gains (A.4), which has a plan evaluated per step; else the last one alone."""
+    """Reward every step by its gain (A.4), which requires one evaluation per step; else reward the final plan alone."""
     groups: int | None = None
-    """Groups that Merge-and-Colocate (A.6) leaves; None: no merging, every unit is a group."""
+    """Number of groups that Merge-and-Colocate (A.6) leaves; None: no merging, each unit is a group."""
     step: int = 64
-    """Groups that a step places at once; the paper places one."""
+    """Number of groups that a step places at once; one in the paper."""
     rounds: int = 2
-    """Rounds of messages (A.7: k)."""
+    """Number of rounds of message passing (A.7: k)."""
     width: int = 16
-    """Hidden units of the networks that make, pass on and pool embeddings (A.7: d)."""
+    """Number of hidden units of the networks that compute, pass and pool embeddings (A.7: d)."""
     embedding: int = 16
     """Width of embeddings (A.7: |E|)."""
     head: int = 128
-    """Hidden units of the network that chooses a device."""
+    """Number of hidden units of the network that chooses a device."""
     reads_own: bool = True
-    """The network that chooses a device is given the features of the group that it places, too."""
+    """Feed the network that chooses a device the features of the group that it places, in addition to embeddings."""
     is_mean: bool = True
-    """Average messages and pooled embeddings, where the paper sums them."""
+    """Average messages and pooled embeddings; the paper sums them."""
     wide_features: bool = True
-    """Use types, places in topological order, times on every device, transfers and levels, where the paper has one
-    time and the output's size."""
+    """Use types, positions in topological order, times on every device, transfers and levels as features; the paper
+    uses one time and the size of the output."""
     sees: bool = True
-    """Units are placed one after another, each seeing what devices do with those that the sweep has placed; for groups
-    that are units. Not in the paper."""
+    """Place units one after another, each given features of the devices in the schedule of the units that the sweep has
+    placed. Possible only if each group is one unit; not in the paper."""
     memory_penalty: float = 2.0
-    """Seconds added for each GB that the fullest device is over its memory (A.7: c)."""
+    """Penalty in seconds for each GB by which the fullest device exceeds its memory (A.7: c)."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
@@ -80,7 +80,7 @@ class PlacetoConfig(TrainingOptions):
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper to the letter: §3, A.4, A.6, A.7."""
+        """Return the preset that follows the paper exactly (§3, A.4, A.6, A.7)."""
         return cls(
             **REINFORCE,
             plans_per_update=8,
@@ -104,15 +104,15 @@ class PlacetoConfig(TrainingOptions):
 
 
 class Groups(NamedTuple):
-    """Groups of units, their graph, and what is known of them before anything is placed."""
+    """Groups of units, their graph, and their features that do not depend on the placement."""
 
-    of_unit: torch.Tensor  # [U]
-    first: IntArray  # [G] the first unit of each
-    order: torch.Tensor  # [G] in which they are visited: that of their first units in topological order
-    x: torch.Tensor  # [G, F]
+    of_unit: torch.Tensor  # [U] group of each unit
+    first: IntArray  # [G] first unit of each group, by index
+    order: torch.Tensor  # [G] order of visits: that of their first units in topological order
+    x: torch.Tensor  # [G, F] standardised features
     edges: Edges
-    reaches: torch.Tensor  # [G, G] whether a path leads from a unit of the first to one of the second
-    able: torch.Tensor  # [G, D] whether a device supports all units
+    reaches: torch.Tensor  # [G, G] whether a path leads from a unit of the first group to one of the second
+    able: torch.Tensor  # [G, D] whether a device supports all units of a group
 
 
 def groups_of(
@@ -121,10 +121,14 @@ def groups_of(
     tokens: torch.Tensor | None = None,
     order: IntArray | None = None,
 ) -> Groups:
-    """The groups that merging leaves, each unit by itself where ``num_groups`` is None.
+    """Return the groups of a problem's units.
 
-    They are visited in ``order`` [U] of units, by default the topological one of the problem. Features are the paper's,
-    sums of times and output bytes, or means of ``tokens`` [U, F] where these are given.
+    Args:
+        costs: Costs of the units.
+        num_groups: Number of groups that merging leaves; None: each unit is a group.
+        tokens: Features of units, whose means are the features of groups [U, F]. By default, features are the
+            paper's: sums of times and of output bytes.
+        order: Order of units by which groups are visited [U]; by default, the problem's topological order.
     """
     groups = Partition.identity(costs.num_ops) if num_groups is None else merge_and_colocate(costs, num_groups)
     labels = groups.labels
@@ -151,10 +155,11 @@ def groups_of(
 
 
 def merge_and_colocate(costs: ScheduleProblem, num_groups: int) -> Partition:
-    """The group with the fewest output bytes joins its cheapest consumer, until ``num_groups`` are left (A.6).
+    """Merge the group with the fewest output bytes into its cheapest consumer until ``num_groups`` are left (A.6).
 
-    One without consumers joins its cheapest producer, one without neighbours that share a device stays. The bytes of
-    a group are the sum over its units. Ties go by index.
+    The cheapest is the one with the fewest output bytes; those of a group are the sum over its units. A group without
+    consumers is merged into its cheapest producer, and only groups that share a supported device are merged; a group
+    without such a neighbour stays as it is. Ties are broken by index.
     """
     able = costs.supported.copy()
     size = costs.output_bytes.copy()
@@ -182,8 +187,8 @@ def merge_and_colocate(costs: ScheduleProblem, num_groups: int) -> Partition:
 
 
 def _reaches(costs: ScheduleProblem, groups: Partition) -> BoolArray:
-    """[G, G] whether a path leads from a unit of a group to one of another group; not of a group to itself."""
-    found = np.zeros((costs.num_ops, groups.num_groups), dtype=np.bool_)  # groups that lead to a unit
+    """Return whether a path leads from a unit of one group to a unit of another [G, G]; the diagonal is False."""
+    found = np.zeros((costs.num_ops, groups.num_groups), dtype=np.bool_)  # groups from which a path leads to a unit
     for e in np.argsort(inverse_of(costs.topological_order)[costs.edge_dst]).tolist():
         u, v = costs.edge_src[e], costs.edge_dst[e]
         found[v] |= found[u]
@@ -195,10 +200,10 @@ def _reaches(costs: ScheduleProblem, groups: Partition) -> BoolArray:
 
 
 class PlacetoNetwork(nn.Module):
-    """From states to logits of devices; untrained, all are equal.
+    """Network from states to logits of devices; untrained, all are equal.
 
-    Messages go down the graph and up it, with networks of their own. Then what is before the groups at hand, behind
-    them and beside them is pooled.
+    Messages pass down the graph and up the graph, with separate networks. Then, for each group that is being placed,
+    the embeddings of its ancestors, of its descendants, and of all other groups are pooled.
     """
 
     def __init__(self, groups: Groups, config: PlacetoConfig, generator: torch.Generator) -> None:
@@ -220,7 +225,13 @@ class PlacetoNetwork(nn.Module):
         self.seeing = Seeing(len(groups.able), num_devices)
 
     def forward(self, device: torch.Tensor, visited: torch.Tensor, at_hand: torch.Tensor) -> torch.Tensor:
-        """[K, S, D] logits for the groups ``at_hand`` [K, S], given devices [K, G] and who was visited [K, G]."""
+        """Return logits [K, S, D] of devices for the groups that are being placed.
+
+        Args:
+            device: Devices of all groups [K, G].
+            visited: Whether the sweep has placed a group already [K, G].
+            at_hand: Groups that are being placed [K, S].
+        """
         one_hot = nn.functional.one_hot(device, self._groups.able.shape[1])
         is_at_hand = torch.zeros(device.shape).scatter(1, at_hand, 1.0)
         state = torch.cat([one_hot, is_at_hand[..., None], visited[..., None]], dim=2).float()
@@ -232,7 +243,14 @@ class PlacetoNetwork(nn.Module):
         return torch.as_tensor(logits.masked_fill(~self._groups.able[at_hand], -torch.inf))
 
     def _passed(self, e: torch.Tensor, way: int) -> torch.Tensor:
-        """[K, G, W] embeddings after rounds of messages down the graph or up: x + g(sum over neighbours of f(x))."""
+        """Return embeddings [K, G, W] after all rounds of messages in one direction.
+
+        A round computes e + g(sum over neighbours of f(x)) from the embeddings x of the round before.
+
+        Args:
+            e: Initial embeddings [K, G, W].
+            way: Direction: 0 down the graph, 1 up the graph.
+        """
         from_group, to_group = self._groups.edges.ends[way], self._groups.edges.ends[1 - way]
         count = torch.bincount(to_group, minlength=e.shape[1]).clamp(min=1)[:, None] if self._config.is_mean else 1
         x = e
@@ -242,7 +260,12 @@ class PlacetoNetwork(nn.Module):
         return x
 
     def _pooled(self, h: torch.Tensor, at_hand: torch.Tensor) -> list[torch.Tensor]:
-        """Three [K, S, 2 W]: what the groups before those at hand, behind them, and beside them tell."""
+        """Return three pooled embeddings [K, S, 2 W]: of ancestors, of descendants, and of all other groups.
+
+        Args:
+            h: Embeddings of all groups [K, G, 2 W].
+            at_hand: Groups that are being placed [K, S].
+        """
         before, behind = self._groups.reaches.t()[at_hand], self._groups.reaches[at_hand]
         beside = ~(before | behind).scatter(2, at_hand[..., None], True)
         found = []
@@ -255,22 +278,23 @@ class PlacetoNetwork(nn.Module):
 
 
 ROWS = 2**16
-"""Embeddings that one pass makes; the gradient of more decisions is taken pass by pass, to save memory."""
+"""Largest number of embeddings in one pass; more are split into passes that are computed again for the gradient, to
+save memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """Where an episode began, what it chose in every sweep, and the log-probabilities, by order of visits."""
+    """Decisions of an episode; all fields but the first two are in the order of visits."""
 
-    start: torch.Tensor  # [G]
-    device: torch.Tensor  # [N, G]
-    log_p: torch.Tensor  # [N, G], or [0] where they were not drawn
-    features: torch.Tensor  # [N, G, D, F] of devices, or [0] where the policy does not see
-    able: torch.Tensor  # [N, G, D], or [0]
+    start: torch.Tensor  # [G] devices at the start, by group
+    device: torch.Tensor  # [N, G] devices chosen in each sweep, by group
+    log_p: torch.Tensor  # [N, G] log-probabilities that devices were drawn with, or [0] if they were not drawn
+    features: torch.Tensor  # [N, G, D, F] features of devices, or [0] if the policy does not see
+    able: torch.Tensor  # [N, G, D] whether a group could be placed on a device, or [0] if the policy does not see
 
 
 class PlacetoPolicy(LikelihoodPolicy):
-    """Begins with a trivial placement and visits every group once a sweep, to place it anew."""
+    """A policy that begins with a trivial placement and, in each sweep, visits every group once to place it anew."""
 
     network: PlacetoNetwork
 
@@ -283,14 +307,14 @@ class PlacetoPolicy(LikelihoodPolicy):
         num = len(groups.order)
         num_steps = -(-num // config.step)
         place = torch.arange(num_steps * config.step).reshape(num_steps, config.step)
-        self._is_real = place < num  # [T, S]; the last step is filled up with the last group
-        self._at_hand = groups.order[place.clamp(max=num - 1)]  # [T, S]
-        self._step_of = torch.empty(num, dtype=torch.int64)  # [G]
+        self._is_real = place < num  # [T, S]; the last step is padded with the last group
+        self._at_hand = groups.order[place.clamp(max=num - 1)]  # [T, S] groups placed at each step
+        self._step_of = torch.empty(num, dtype=torch.int64)  # [G] step at which each group is placed
         self._step_of[groups.order] = torch.arange(num) // config.step
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
-        """``count`` episodes that step together."""
+        """Draw ``count`` episodes, step by step for all at once."""
         device = start = self._starts(count, generator)
         sweeps, log_ps, seen = [], list[torch.Tensor](), list[list[Episodes]]()
         trails: list[list[Plan]] = [[] for _ in range(count)]
@@ -325,7 +349,10 @@ class PlacetoPolicy(LikelihoodPolicy):
         ]
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
-        """Episodes that place every group where the plan has its first unit, from starts drawn as ever."""
+        """Return episodes that, in every sweep, place each group on the device of its first unit in a plan.
+
+        Their starts are drawn as in ``draw``.
+        """
         device = torch.from_numpy(np.stack([plan.placement[self._groups.first] for plan in plans]))
         order, seen = self._groups.order, list[Episodes]()
         if self._config.sees:
@@ -339,7 +366,7 @@ class PlacetoPolicy(LikelihoodPolicy):
         return [Rollout(self._plan(last), Episode(*each)) for last, each in zip(device, records, strict=True)]
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
-        """All steps of all episodes in a few batched passes; states follow from what was chosen."""
+        """Return log-probabilities of all decisions, by batched passes over states rebuilt from the choices."""
         start = torch.stack([rollout.record.start for rollout in rollouts])[:, None]
         device = torch.stack([rollout.record.device for rollout in rollouts])  # [B, N, G]
         before = torch.cat([start, device[:, :-1]], dim=1)
@@ -380,36 +407,43 @@ class PlacetoPolicy(LikelihoodPolicy):
         return Likelihood(log_p, drawn_with, owner, entropy)
 
     def _padded(self, of_visits: torch.Tensor) -> torch.Tensor:
-        """[B, N, T, S, ...] by steps, of what is by visits [B, N, G, ...]; the last step is filled up with zeros."""
+        """Return an array by visits [B, N, G, ...] as one by steps [B, N, T, S, ...], padded with zeros at the end."""
         steps, of_step = self._at_hand.shape
         room = of_visits.new_zeros(*of_visits.shape[:2], steps * of_step, *of_visits.shape[3:])
         room[:, :, : of_visits.shape[2]] = of_visits
         return room.reshape(*of_visits.shape[:2], steps, of_step, *of_visits.shape[3:])
 
     def _starts(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """[B, G] all groups on one device, drawn for each episode; one that lacks it is on any that it has."""
+        """Draw start placements [B, G]: all groups of an episode on one random device.
+
+        A group that this device does not support is on a random device that does support it.
+        """
         able = self._groups.able
         anywhere, _ = drawn(torch.where(able, 0.0, -torch.inf).expand(count, -1, -1), Exploring(), generator)
         single = torch.randint(able.shape[1], (count, 1), generator=generator).expand(-1, len(able))
         return torch.where(able.t()[single[:, 0]], single, anywhere)
 
     def _plan(self, device: torch.Tensor) -> Plan:
-        """The plan of devices [G]."""
+        """Return the plan that places groups on devices [G]."""
         return Plan(device[self._groups.of_unit].numpy(), self._rank)
 
 
 GB = 1e9
+"""Bytes in a gigabyte, the unit of ``memory_penalty``."""
 
 
 class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
-    """Visits groups of units in turn and places each anew, given where all others are; see docs/learned-methods.md."""
+    """Placer that visits groups of units in turn and places each anew, given the devices of all others.
+
+    See docs/learned-methods.md.
+    """
 
     name = "placeto"
     gives_order = True
     options_type = PlacetoConfig
 
     def policy(self, problem: Problem, generator: torch.Generator) -> PlacetoPolicy:
-        """Groups of the problem's units, by Merge-and-Colocate where asked for."""
+        """Return an untrained policy over groups of units, which Merge-and-Colocate makes if the options ask for it."""
         tokens = tokens_of(problem, with_costs=True) if self.options.wide_features else None
         order = order_of_visits(problem, sees=self.options.sees).numpy()
         groups = groups_of(problem.known_costs, self.options.groups, tokens, order)
@@ -417,7 +451,10 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         return PlacetoPolicy(network, groups, self.options, problem.known_costs)
 
     def needed_bytes(self, problem: Problem) -> float:
-        """Activations of ``ROWS`` embeddings with what the gradient keeps, reachability, and the plans of episodes."""
+        """Return the bytes of activations, reachability, features of devices, and plans of episodes.
+
+        The activations are those of ``ROWS`` embeddings, with all that is kept for the gradient.
+        """
         options = self.options
         num = options.groups or problem.num_units
         made = 2 * options.rounds * (4 * options.width + 3 * options.embedding) + 14 * options.embedding
@@ -427,5 +464,5 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         return 12.0 * num_rows * made + 9.0 * num**2 + 4.0 * seen + 16.0 * options.intermediate * num_steps * num
 
     def penalised(self, value: float, over_bytes: FloatArray, memory_bytes: FloatArray) -> float:  # noqa: ARG002
-        """R(p) of A.7: so many seconds more per GB that the fullest device is over its memory."""
+        """Return R(p) of A.7: the value, plus a penalty for each GB by which the fullest device exceeds its memory."""
         return value + self.options.memory_penalty / GB * float(over_bytes.max())

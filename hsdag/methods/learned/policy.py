@@ -1,4 +1,4 @@
-"""Policy: a distribution over plans of one problem that can be drawn from, replayed and differentiated.
+"""Base classes of policies: distributions over plans of one problem, which can be sampled, replayed and differentiated.
 
 Legend: B plans, M decisions, T steps, D devices; any number of dimensions before these.
 """
@@ -19,10 +19,13 @@ from hsdag.runtime.problem.plan import Plan
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """A plan and the decisions that led to it, in ``record``, with the probabilities that they were drawn with.
+    """Plan and the decisions that led to it.
 
-    ``step`` counts the plans of an episode from 1 where they follow one another. ``trail`` are the plans before
-    each step of decisions, where every step is rewarded for what it gains.
+    Attributes:
+        plan: Plan.
+        record: Decisions, with the probabilities that they were drawn with; the type depends on the policy.
+        step: Position of the plan in its episode, from 1, if the plans of an episode follow one another.
+        trail: Plans before each step of decisions [T], if every step is rewarded for its gain; else empty.
     """
 
     plan: Plan
@@ -32,17 +35,17 @@ class Rollout:
 
 
 class Likelihood(NamedTuple):
-    """What a policy says now of decisions; ``drawn`` are the log-probabilities they were drawn with."""
+    """Log-probabilities of recorded decisions under the present weights of a policy."""
 
-    log_p: torch.Tensor  # [M]
-    drawn: torch.Tensor  # [M]
-    owner: torch.Tensor  # [M] the rollout of each decision, or of all their steps where each is rewarded the step
-    entropy: torch.Tensor  # of the distributions that decisions are drawn from, in any order
+    log_p: torch.Tensor  # [M] under the present weights
+    drawn: torch.Tensor  # [M] in the distributions that decisions were drawn from
+    owner: torch.Tensor  # [M] index of the rollout of a decision, or of its step among those of all rollouts
+    entropy: torch.Tensor  # entropies of the distributions under the present weights, in any order
 
 
 @dataclass(frozen=True)
 class Exploring:
-    """How far draws depart from the policy: a share of uniform decisions, and the temperature of the others."""
+    """Exploration in draws: the share of decisions that are uniform, and the temperature of the others."""
 
     share: float = 0.0
     heat: float = 1.0
@@ -50,7 +53,13 @@ class Exploring:
 
 @dataclass(frozen=True)
 class Aim:
-    """How a step learns: the range of importance weights, None for none; the weights of entropy and of imitation."""
+    """Parameters of the loss.
+
+    Attributes:
+        clip: Clipping range of importance weights; None: log-probabilities are used instead.
+        entropy: Weight of the entropy.
+        imitation: Weight of imitated decisions.
+    """
 
     clip: float | None
     entropy: float
@@ -58,46 +67,50 @@ class Aim:
 
 
 RATIO_LIMIT, MOST_CHANGE = 3.0, 5.0
-"""An importance weight beyond it pulls no more, whatever the sign of the advantage; nor does a decision whose
-log-probability has changed by more."""
+"""Largest importance weight, and largest change of a log-probability, at which a decision still contributes to the
+gradient, whatever the sign of its advantage."""
 
 GREEDY = 1e-30
-"""A temperature at which the likeliest decision is taken; ties are broken at random."""
+"""Temperature at which the most probable decision is drawn; ties are broken at random."""
 
 
 class Policy(ABC):
-    """A network bound to a problem. The same generator state gives the same draws."""
+    """A distribution over plans of one problem, given by a network; the same generator state gives the same draws."""
 
     network: nn.Module
 
     @abstractmethod
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
-        """``count`` plans drawn at random."""
+        """Draw ``count`` plans at random."""
 
     def best(self, generator: torch.Generator) -> Rollout:
-        """The plan of the likeliest decisions; ties are broken at random."""
+        """Return the rollout of the most probable decisions; ties are broken at random."""
         return self.draw(1, Exploring(heat=GREEDY), generator)[0]
 
     @abstractmethod
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
-        """Decisions that lead to ``plans``, to be imitated."""
+        """Return rollouts of decisions that lead to ``plans``, to be imitated."""
 
     @abstractmethod
     def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None, aim: Aim) -> torch.Tensor:
-        """- mean over decisions of advantage times log-probability, less the entropy bonus; Adam ignores the scale.
+        """Return minus the mean over decisions of advantage times log-probability, less the entropy bonus.
 
-        ``advantages`` are of rollouts [B], or of their steps [B, T]. With ``aim.clip``, importance weights relative to
-        the distribution that was drawn from replace log-probabilities (Schulman et al. 2017, eq. 7). Without
-        advantages, decisions are imitated (DOPPLER, eq. 9).
+        Its scale does not matter to Adam. With ``aim.clip``, importance weights relative to the distribution that was
+        drawn from replace log-probabilities (Schulman et al. 2017, eq. 7).
+
+        Args:
+            rollouts: Rollouts B.
+            advantages: Advantages of rollouts [B] or of their steps [B, T]; None: imitate them (DOPPLER, eq. 9).
+            aim: Clipping range and weights.
         """
 
 
 class LikelihoodPolicy(Policy):
-    """A policy that says how likely decisions are under the present weights."""
+    """A policy that computes the log-probabilities of recorded decisions under the present weights."""
 
     @abstractmethod
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
-        """Log-probabilities of decisions under the present weights, without exploration."""
+        """Return log-probabilities of decisions under the present weights, without exploration."""
 
     def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None, aim: Aim) -> torch.Tensor:
         now = self.likelihood(rollouts)
@@ -108,7 +121,14 @@ class LikelihoodPolicy(Policy):
 
 
 def clipped(log_p: torch.Tensor, drawn: torch.Tensor, weight: torch.Tensor, clip: float | None) -> torch.Tensor:
-    """[...] what a step is to raise: weights times log-probabilities, or times importance weights within a range."""
+    """Return the objective [...] of decisions, to be maximised.
+
+    Args:
+        log_p: Log-probabilities under the present weights of the policy [...].
+        drawn: Log-probabilities in the distributions that decisions were drawn from [...].
+        weight: Advantages [...].
+        clip: Clipping range of importance weights; None: log-probabilities take their place.
+    """
     if clip is None:
         return log_p * weight
     ratio = torch.exp((log_p - drawn).clamp(-MOST_CHANGE, MOST_CHANGE))
@@ -117,7 +137,13 @@ def clipped(log_p: torch.Tensor, drawn: torch.Tensor, weight: torch.Tensor, clip
 
 
 def drawn(logits: torch.Tensor, exploring: Exploring, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """[...] devices drawn at random by logits [..., D], minus infinity where none may be; their log-probabilities."""
+    """Return devices [...] drawn at random, and their log-probabilities [...].
+
+    Args:
+        logits: Logits of devices, minus infinity for those that must not be drawn [..., D].
+        exploring: Share of uniform decisions, and temperature of the others.
+        generator: Source of randomness.
+    """
     p = torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / exploring.heat, dim=-1)
     able = torch.isfinite(logits)
     p = (1.0 - exploring.share) * p + exploring.share * able / able.sum(dim=-1, keepdim=True)
@@ -126,6 +152,6 @@ def drawn(logits: torch.Tensor, exploring: Exploring, generator: torch.Generator
 
 
 def log_p_of(logits: torch.Tensor, device: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """[...] log-probabilities of devices [...] by logits [..., D], and the entropies of their distributions."""
+    """Return log-probabilities [...] of devices [...] by logits [..., D], and the entropies [...]."""
     distribution = Categorical(logits=logits, validate_args=False)
     return distribution.log_prob(device), distribution.entropy()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""RnnPlacer: the RNN-based method, an LSTM that reads units and one with attention that writes their devices.
+"""Method ``rnn``: an LSTM encodes units and another one with attention decodes devices (Mirhoseini et al. 2017, §3).
 
-Mirhoseini et al. 2017, §3. Legend: N units, E edges, F features, H width, D devices, B plans.
+Legend: N units, E edges, F features, H width, D devices, B plans.
 """
 
 from __future__ import annotations
@@ -21,36 +21,41 @@ from hsdag.runtime.problem.problem import Problem
 
 
 class Scoring(Enum):
-    """How attention compares the decoder's state with what was read."""
+    """Function by which attention scores encoded units against the decoder's state."""
 
     ADDITIVE = "additive"  # v . tanh(W s + U h) (Bahdanau et al. 2015)
-    DOT = "dot"  # W s . U h, whose memory does not grow with the width
+    DOT = "dot"  # W s . U h; needs memory that does not grow with the width
 
 
 @dataclass(frozen=True)
 class RnnConfig(TrainingOptions):
-    """Hyper-parameters of the RNN-based method. Raises OptionError for wrong ones."""
+    """Hyper-parameters of ``rnn``. Raises OptionError for a value out of range."""
 
     learning_rate: float = 3e-3
     imitation_weight: float = 0.3
     width: int = 64
-    """Units of the LSTM in either direction of the encoder, and in the decoder."""
+    """Number of hidden units of the LSTM in each direction of the encoder, and in the decoder."""
     scoring: Scoring = Scoring.DOT
-    """How attention compares: additive or dot."""
+    """Score function of attention: additive or dot."""
     reads_own: bool = True
-    """The decoder is given what was read of the unit that it places; the paper leaves finding it to attention."""
+    """Feed the decoder the encoding of the unit that it places; in the paper, attention has to find that unit."""
     feeds_context: bool = False
-    """The decoder is given what attention found, as by Bahdanau et al.; steps then follow one another."""
+    """Feed the decoder the context vector of attention, as Bahdanau et al. do; steps then have to be computed one after
+    another."""
     costs: bool = True
-    """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+    """Use times on every device, transfers and levels as features of units if costs are known; not in the paper."""
     sees: bool = True
-    """Units are placed one after another, each seeing what devices do with those before it; not in the paper."""
+    """Place units one after another, each given features of the devices in the schedule of the units before it; not in
+    the paper."""
 
     ranges: ClassVar[Ranges] = (*TrainingOptions.ranges, ("at least 1", 1, NO_END, "width"))
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper's policy and reward: §3, square root of the time, REINFORCE with a moving average."""
+        """Return the preset of the paper (§3).
+
+        It is trained by REINFORCE on the negative square root of the time, less a moving average.
+        """
         return cls(
             **REINFORCE,
             plans_per_update=8,
@@ -69,7 +74,10 @@ class RnnConfig(TrainingOptions):
 
 
 class SequenceNetwork(StepwiseNetwork):
-    """One device per step, in topological order, given the devices before it; untrained, all are equally likely."""
+    """Network that places one unit per step, in topological order, given the devices of the units before it.
+
+    Untrained, all devices are equally likely.
+    """
 
     def __init__(
         self,
@@ -80,7 +88,16 @@ class SequenceNetwork(StepwiseNetwork):
         config: RnnConfig,
         generator: torch.Generator,
     ) -> None:
-        """``x`` [N, F] are features, ``edges`` [2, E] producers and consumers, ``order`` [N] is topological."""
+        """Initialise the weights at random.
+
+        Args:
+            x: Features of units [N, F].
+            edges: Producers and consumers [2, E].
+            order: Units in topological order [N].
+            num_devices: Number of devices D.
+            config: Sizes of the layers, and what the decoder is fed.
+            generator: Source of the initial weights.
+        """
         super().__init__(order, num_devices)
         self._x, self._edges = x, edges
         self._config = config
@@ -97,13 +114,13 @@ class SequenceNetwork(StepwiseNetwork):
         self.query, self.key = (linear(n * width, width, generator, bias=False) for n in (1, 2))
         self.score = nn.Parameter(torch.empty(width).uniform_(-(width**-0.5), width**-0.5, generator=generator))
         if config.scoring is Scoring.DOT:
-            nn.init.ones_(self.score)  # drawn weights would leave all units about equally suitable
+            nn.init.ones_(self.score)  # random weights would give all units about the same score
         self.out = Mlp([3 * width, width, num_devices], generator, zero_output=True)
 
     def read(self) -> torch.Tensor:
-        """[N, 2 H] what was read of every unit, in topological order.
+        """Return encodings [N, 2 H] of the units, in topological order.
 
-        A token is an embedding of type and shape plus one of the adjacency: of each producer and each consumer.
+        The token of a unit is the sum of an embedding of its features and one of each of its producers and consumers.
         """
         tokens = self.features(self._x)
         for way, table in enumerate(self.neighbours):
@@ -111,7 +128,7 @@ class SequenceNetwork(StepwiseNetwork):
         return torch.as_tensor(self.encoder(torch.relu(tokens)[self.order])[0])
 
     def decode(self, count: int, choose: Choose) -> None:
-        """Write ``count`` devices at a time."""
+        """Have devices chosen for ``count`` plans, one unit per step."""
         read = self.read()
         keys = self.key(read)
         weights = tuple(self.decoder.parameters())
@@ -124,7 +141,7 @@ class SequenceNetwork(StepwiseNetwork):
             before = self.device[choose(logits[:, None], self.order[step : step + 1]).squeeze(1)]
 
     def told(self, devices: torch.Tensor) -> torch.Tensor:
-        """All steps in one pass, where no step is given what attention found."""
+        """Return logits [B, N, D] of ``devices`` [B, N]; compute all steps in one pass unless context is fed back."""
         if self._config.feeds_context:
             return super().told(devices)
         read = self.read()
@@ -136,26 +153,47 @@ class SequenceNetwork(StepwiseNetwork):
         return self._logits(self.decoder(given, memory)[0], given, keys, read).transpose(0, 1)
 
     def _before_all(self, read: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Two of [1, B, H]: the decoder's state and its cell before the first step."""
+        """Return the decoder's state and cell before the first step, [1, B, H] each."""
         state = torch.tanh(self.first(read.mean(dim=0))).expand(1, count, -1).contiguous()
         return state, torch.zeros_like(state)
 
     def _given(
         self, before: torch.Tensor, own: torch.Tensor, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor
     ) -> torch.Tensor:
-        """[..., H] to [..., 5 H] what the decoder is given: the device before; context and own unit if asked."""
+        """Return the decoder's input, [..., H] to [..., 5 H] by the options.
+
+        Args:
+            before: Embedding of the device of the unit before [..., H].
+            own: Encoding of the unit to be placed [..., 2 H].
+            state: State of the decoder, by which attention is computed if context is fed back [..., H].
+            keys: Keys of attention [N, H].
+            read: Encodings of all units [N, 2 H].
+        """
         parts = [before]
         parts += [self._attended(state, keys, read)] if self._config.feeds_context else []
         return torch.cat([*parts, own] if self._config.reads_own else parts, dim=-1)
 
     def _logits(self, state: torch.Tensor, given: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
-        """[..., D] from states [..., H] and the context: what was given, else what the state finds."""
+        """Return the logits of devices [..., D].
+
+        Args:
+            state: State of the decoder [..., H].
+            given: Input of the decoder; it contains the context if that is fed back, else attention computes it.
+            keys: Keys of attention [N, H].
+            read: Encodings of all units [N, 2 H].
+        """
         width = state.shape[-1]
         context = given[..., width : 3 * width] if self._config.feeds_context else self._attended(state, keys, read)
         return torch.as_tensor(self.out(torch.cat([state, context], dim=-1)))
 
     def _attended(self, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
-        """[..., 2 H] the mean of what was read [N, 2 H], weighted by how it suits the states [..., H]."""
+        """Return the context of attention [..., 2 H]: a mean of encodings, weighted by the softmax of their scores.
+
+        Args:
+            state: State of the decoder [..., H].
+            keys: Keys of attention [N, H].
+            read: Encodings of all units [N, 2 H].
+        """
         query = self.query(state)
         if self._config.scoring is Scoring.ADDITIVE:
             scores = torch.tanh(query[..., None, :] + keys) @ self.score
@@ -165,7 +203,7 @@ class SequenceNetwork(StepwiseNetwork):
 
 
 class RnnPlacer(LearnedPlacer[RnnConfig]):
-    """Writes the devices of units one by one, in topological order; see docs/learned-methods.md."""
+    """Placer that decodes the devices of units one by one, in topological order; see docs/learned-methods.md."""
 
     name = "rnn"
     needs_costs = False
@@ -173,7 +211,7 @@ class RnnPlacer(LearnedPlacer[RnnConfig]):
     options_type = RnnConfig
 
     def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
-        """Units by type and output, and by their costs where these are known and asked for."""
+        """Return an untrained policy; its features are types and outputs of units, and costs if known and asked for."""
         x = tokens_of(problem, with_costs=self.options.costs)
         edges = torch.tensor(np.stack([problem.units.graph.edge_src, problem.units.graph.edge_dst]))
         order = order_of_visits(problem, sees=self.options.sees)
@@ -181,7 +219,10 @@ class RnnPlacer(LearnedPlacer[RnnConfig]):
         return StepwisePolicy(network, problem, sees=self.options.sees)
 
     def needed_bytes(self, problem: Problem) -> float:
-        """All steps of all plans, for the gradient, and the weights; additive attention compares all pairs of units."""
+        """Return the bytes of the weights, and of the activations of all steps of all plans, kept for the gradient.
+
+        Attention scores all pairs of units; additive attention keeps a vector of the width for each pair.
+        """
         o = self.options
         num = problem.num_units
         compared = o.width if o.scoring is Scoring.ADDITIVE else 0

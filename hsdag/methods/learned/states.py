@@ -1,4 +1,4 @@
-"""Stored states of training: what they are of, and whether a search can go on from them."""
+"""Stored states of a training: a description of what was trained, and a check that a search can resume from it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,31 @@ import torch
 from hsdag.base.errors import SearchError
 
 State: TypeAlias = tuple[dict[str, torch.Tensor], dict[str, Any]]
-"""What has to be kept to go on: tensors by name, and JSON values."""
+"""All that is needed to resume a training: tensors by name, and JSON values by name."""
 
 STATES = 4
-"""The version of stored states."""
+"""Version of the format of stored states; a state of another version is refused."""
 
 
 def described(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a state is of, kept with it: a method under options, JSON values by name."""
+    """Return the description that is stored with a state, as JSON values by name.
+
+    Args:
+        method: Name of the method.
+        options: Options of the method, JSON values by name.
+    """
     return {"states": STATES, "method": method, "config": json.loads(json.dumps(dict(options)))}
 
 
 def check_same(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-    """Raise SearchError unless a stored state is of what is ``wanted``, both as ``described``."""
+    """Check that a search can resume from a stored state.
+
+    Args:
+        wanted: Description of the search, as returned by ``described``.
+        stored: Description that was stored with the state.
+
+    Raises SearchError if the methods, their options or the versions of the format differ.
+    """
     method = wanted["method"]
     if stored.get("method") != method:
         raise SearchError(f"the stored state is of method {stored.get('method')!r}, not {method!r}; start anew")

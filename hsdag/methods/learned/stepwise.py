@@ -1,8 +1,8 @@
-"""Networks that say where units go, a few at a time or all at once (RNN, GDP, Placeto), and plans drawn from them.
+"""Policies whose networks place units step by step, a few at a time or all at once (RNN, GDP, Placeto).
 
-By themselves such networks are blind to what becomes of the plan. Where a policy *sees*, which is in none of the
-papers, a compiled loop keeps the schedule of the units that are placed and adds to the logits of the next ones a
-learned linear function of the features of devices; devices whose memory is full are no choice.
+These networks do not know the schedule that results from a placement. If a policy *sees*, which is in none of the
+papers, a compiled loop keeps the schedule of the units placed so far and adds a learned linear function of the features
+of devices to the logits of the next units; devices whose memory is full cannot be chosen.
 
 Legend: B plans, S units of a step, U placement units, D devices, F features of a device.
 """
@@ -43,11 +43,11 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import Tables, levels_of, tables_of
 
 SEEN_NUMBERS = 3 * len(FEATURES)
-"""About how many numbers training keeps of what is seen of a device for a unit of a plan."""
+"""Approximate count of numbers that training keeps for each unit of a plan and each device if a policy sees."""
 
 
 class Seeing(nn.Module):
-    """What is learned beside a network: weights of the features of devices, and a score of every unit on every one."""
+    """Learned weights of the features of devices, and a learned score of every unit on every device."""
 
     def __init__(self, num_units: int, num_devices: int) -> None:
         super().__init__()
@@ -55,17 +55,17 @@ class Seeing(nn.Module):
         self.own = nn.Parameter(torch.zeros(num_units, num_devices))
 
     def forward(self, logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-        """[..., S, D] logits of units [S] with their own scores."""
+        """Return logits [..., S, D] of units [S], to which their scores are added."""
         return logits + within(OWN_PACE * self.own[units], OWN_RANGE)
 
     @property
     def weights(self) -> torch.Tensor:
-        """[F] of the features of devices."""
+        """Return the weights of the features of devices [F]."""
         return SEEN_PACE * self.seen
 
 
 def order_of_visits(problem: Problem, *, sees: bool) -> torch.Tensor:
-    """[U] units in topological order; where a policy sees, those with the longest way to the end first."""
+    """Return the units [U] in topological order; if a policy sees, those with the longest path to the end first."""
     costs = problem.costs or assumed_costs(problem)
     if not sees:
         return torch.tensor(costs.topological_order)
@@ -73,13 +73,13 @@ def order_of_visits(problem: Problem, *, sees: bool) -> torch.Tensor:
 
 
 def tables_and_tails(costs: ScheduleProblem) -> tuple[Tables, FloatArray]:
-    """What schedules are kept by: the tables of a problem, and what comes behind every op on every device."""
+    """Return the tables of a problem, and the least seconds that follow each op on each device [N, D]."""
     tables = tables_of(costs)
     return tables, tails_of(tables)
 
 
 class Schedules:
-    """B schedules that grow together, unit by unit in one topological order."""
+    """B partial schedules that are extended together, unit by unit in the same topological order."""
 
     def __init__(self, tables: Tables, tail_s: FloatArray, count: int) -> None:
         self._states = _many(ListState.of(tables), count)
@@ -99,13 +99,21 @@ class Schedules:
         exploring: Exploring,
         generator: torch.Generator,
     ) -> Episodes:
-        """Place units [S] on devices drawn by logits [B, S, D]."""
+        """Place units on devices that are drawn at random, and return the records.
+
+        Args:
+            seeing: Weights of the features of devices, and scores.
+            logits: Logits of the network, to which features and scores are added [B, S, D].
+            units: Units to place, in this order [S].
+            exploring: Share of uniform decisions, and temperature of the others.
+            generator: Source of randomness.
+        """
         random = torch.rand(logits.shape[:2], generator=generator, dtype=torch.float64).numpy()
         given = np.ascontiguousarray(seeing(logits, units).detach().numpy()), seeing.weights.detach().numpy()
         return self._extended(units.numpy(), *given, exploring, random, np.zeros(random.shape, np.int64))
 
     def follow(self, units: IntArray, devices: IntArray) -> Episodes:
-        """Place units [S] on devices [B, S]."""
+        """Place units [S] on devices [B, S], and return the records."""
         logits = np.zeros((*devices.shape, self._decoder.t.time_s.shape[1]), np.float32)
         weights = np.zeros(len(FEATURES), np.float32)
         return self._extended(units, logits, weights, Exploring(), np.full(devices.shape, -1.0), devices)
@@ -136,7 +144,14 @@ class Schedules:
 
 
 def joined(seen: Sequence[Episodes], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features [B, U, D, F] of devices and where units could be placed [B, U, D], of steps; [B, 0] where none saw."""
+    """Return the records of all steps, joined: features of devices, and whether units could be placed on them.
+
+    Args:
+        seen: Records of each step, in order; empty if the policy does not see.
+        count: Number of schedules B.
+
+    The shapes are [B, U, D, F] and [B, U, D], or [B, 0] twice if the policy does not see.
+    """
     if not seen:
         return torch.zeros(count, 0), torch.zeros(count, 0)
     features, able = (
@@ -146,7 +161,7 @@ def joined(seen: Sequence[Episodes], count: int) -> tuple[torch.Tensor, torch.Te
 
 
 def _many(one: Any, count: int) -> Any:
-    """The arrays of a tuple, ``count`` times each."""
+    """Return a tuple with each array of ``one`` repeated ``count`` times along a new first dimension."""
     return one._make(np.repeat(each[None], count, axis=0) for each in one)
 
 
@@ -160,8 +175,17 @@ def extend_many(
     random: FloatArray,
     found: Episodes,
 ) -> None:
-    """Place units one after another in each of the schedules, as ``decode_many`` does; where numbers are negative, on
-    the devices that are there."""
+    """Place units one after another in each of B schedules, as ``decode_many`` does.
+
+    Args:
+        c: Inputs, and buffers that all schedules share.
+        states: States of the schedules, stacked.
+        looks: Outlooks of the schedules, stacked.
+        units: Units to place [S].
+        logits: Logits of devices without those of their features [B, S, D].
+        random: Numbers in [0, 1) by which to draw; where they are negative, the device in ``found`` is taken [B, S].
+        found: Arrays that records are written to.
+    """
     for b in range(len(logits)):
         at = _decoder_of(c, states, looks, logits, b)
         state, w = at.state, at.w
@@ -228,11 +252,11 @@ def _decoder_of(c: Decoder, states: ListState, looks: Outlook, logits: Float32Ar
 
 
 Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""From logits [B, S, D] of the units [S] of a step to their devices [B, S]."""
+"""Function that chooses the devices [B, S] of a step, given logits [B, S, D] and the units [S] of the step."""
 
 
 class StepwiseNetwork(nn.Module):
-    """A network that asks for the devices of some units at a time, every unit once, in ``order`` [U]."""
+    """A network that has devices chosen for some units at a time, for every unit once, in ``order`` [U]."""
 
     def __init__(self, order: torch.Tensor, num_devices: int) -> None:
         super().__init__()
@@ -241,10 +265,13 @@ class StepwiseNetwork(nn.Module):
 
     @abstractmethod
     def decode(self, count: int, choose: Choose) -> None:
-        """Have ``count`` plans decided; the steps and their units are the same for all, whatever is chosen."""
+        """Have the devices of ``count`` plans chosen, by one call of ``choose`` per step.
+
+        The steps and their units are the same for all plans, and do not depend on the choices.
+        """
 
     def told(self, devices: torch.Tensor) -> torch.Tensor:
-        """[B, U, D] logits of the decisions that lead to ``devices`` [B, U], in their order."""
+        """Return logits [B, U, D], in the order of decisions, when ``devices`` [B, U] are chosen."""
         steps: list[torch.Tensor] = []
 
         def follow(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
@@ -257,17 +284,16 @@ class StepwiseNetwork(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """The device of every unit; by order of decisions, the log-probabilities that they were drawn with, none where they
-    were not, and where the policy sees, what it saw."""
+    """Decisions of a plan; all fields but ``device`` are in the order of decisions."""
 
-    device: torch.Tensor  # [U]
-    log_p: torch.Tensor  # [U], or [0]
-    features: torch.Tensor  # [U, D, F], or [0]
-    able: torch.Tensor  # [U, D], or [0]
+    device: torch.Tensor  # [U] device of each unit, by unit
+    log_p: torch.Tensor  # [U] log-probabilities that devices were drawn with, or [0] if they were not drawn
+    features: torch.Tensor  # [U, D, F] features of devices, or [0] if the policy does not see
+    able: torch.Tensor  # [U, D] whether the unit could be placed on a device, or [0] if the policy does not see
 
 
 class StepwisePolicy(LikelihoodPolicy):
-    """A policy whose decisions are the devices of units; where it sees, ops run in the order of decisions."""
+    """A policy whose decisions are the devices of units; if it sees, units run in the order of decisions."""
 
     network: StepwiseNetwork
 
@@ -279,7 +305,7 @@ class StepwisePolicy(LikelihoodPolicy):
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
-        """``count`` plans, drawn side by side; devices that do not support a unit are no choice for it."""
+        """Draw ``count`` plans at once; a unit is never placed on a device that does not support it."""
         devices = torch.zeros((count, len(self._supported)), dtype=torch.int64)
         schedules = None if self._tables is None else Schedules(*self._tables, count)
         seen, log_ps = list[Episodes](), list[torch.Tensor]()
@@ -298,7 +324,7 @@ class StepwisePolicy(LikelihoodPolicy):
         return self._rollouts(devices, torch.cat(log_ps, dim=1).float(), seen)
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
-        """The devices of plans are the decisions that lead to them."""
+        """Return rollouts whose decisions are the devices of plans."""
         devices = torch.tensor(np.stack([plan.placement for plan in plans]))
         order, seen = self.network.order, list[Episodes]()
         if self._tables is not None:
@@ -306,7 +332,7 @@ class StepwisePolicy(LikelihoodPolicy):
         return self._rollouts(devices, devices.new_zeros((len(plans), 0)).float(), seen)
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
-        """All plans side by side, as they were drawn."""
+        """Return log-probabilities of all decisions, computed for all plans at once."""
         records: list[Decisions] = [rollout.record for rollout in rollouts]
         devices, order = torch.stack([record.device for record in records]), self.network.order
         logits, able = self.network.told(devices), self._supported[order]
@@ -320,6 +346,12 @@ class StepwisePolicy(LikelihoodPolicy):
         return Likelihood(log_p.reshape(-1), drawn_with, owner, entropy.reshape(-1))
 
     def _rollouts(self, devices: torch.Tensor, log_p: torch.Tensor, seen: Sequence[Episodes]) -> list[Rollout]:
-        """Plans by their devices [B, U], the log-probabilities of these, and what was seen at every step."""
+        """Return the rollouts of B plans.
+
+        Args:
+            devices: Devices of the units [B, U].
+            log_p: Log-probabilities that they were drawn with [B, U], or [B, 0].
+            seen: Records of each step; empty if the policy does not see.
+        """
         records = map(Decisions, devices, log_p, *joined(seen, len(devices)))
         return [Rollout(Plan(record.device.numpy(), self._rank), record) for record in records]

@@ -1,4 +1,4 @@
-"""Training: draws plans, has them evaluated, and improves a policy by what they are worth.
+"""Training of a policy: rollouts are drawn and evaluated, and their advantages give the policy's gradient.
 
 Legend: B plans of an update, M decisions, T steps of an episode, U placement units.
 """
@@ -25,21 +25,21 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.search.evaluators.base import Checkpoint, Evaluator
 
 HEAT = 1.4
-"""The temperature rises by this factor for every draw that repeats a plan."""
+"""Factor by which the temperature rises each time that plans are drawn again because they were repetitions."""
 
 SAVE_EVERY_S = 2.0
-"""Between states that are stored where plans are simulated; where they are measured, every update is stored."""
+"""Seconds between two stored states if plans are simulated; if they are measured, every update is stored."""
 
 NUM_FIRST = 16
-"""Plans that a trained policy answers with at once: its most probable one, and draws."""
+"""Number of plans of a trained policy that are evaluated at once: its most probable one, and draws."""
 
 
 class Updates:
-    """The updates of a training so far.
+    """Counts of a training's updates.
 
     Attributes:
         number: Number of updates.
-        num_idle: Number of the last ones in a row that drew nothing new.
+        num_idle: Number of updates in a row, up to the last one, that drew no new plan.
         better_at: Number of updates before the last one that found a better plan.
         step_share: Share of the evaluator's budget that the last step of the optimiser took.
     """
@@ -52,39 +52,46 @@ class Updates:
         self.step_share = 0.0
 
     def note(self, *, is_new: bool, is_better: bool) -> None:
-        """Note whether this update drew a new plan, and one better than all before."""
+        """Record whether this update drew a new plan, and whether it drew one better than all before."""
         self.num_idle = 0 if is_new else self.num_idle + 1
         if is_better:
             self.better_at = self.number
 
     @property
     def are_stagnant(self) -> bool:
-        """Return whether no better plan was drawn for too long."""
+        """Return whether no better plan was found for as many updates as the option ``stagnation`` allows."""
         return 0 < self._options.stagnation <= self.number - self.better_at
 
     @property
     def are_over(self) -> bool:
-        """Return whether all updates are made, nothing new was drawn for too long, or nothing better."""
+        """Return whether all updates are made, or no new plan or no better plan was found for too many of them."""
         most = np.inf if self._options.updates is None else self._options.updates
         return self.number >= most or 0 < self._options.patience <= self.num_idle or self.are_stagnant
 
     def state(self) -> dict[str, int]:
-        """Return what ``restore`` takes over, as JSON values."""
+        """Return the state for ``restore``, as JSON values by name."""
         return {"update": self.number, "idle_updates": self.num_idle, "better_at": self.better_at}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state`` gave."""
+        """Restore a state returned by ``state``."""
         self.number, self.num_idle, self.better_at = state["update"], state["idle_updates"], state["better_at"]
 
 
 @dataclass(eq=False)
 class Trainer:
-    """Improves one policy by the plans that it draws; all randomness comes from one generator.
+    """Training of one policy on the plans that it draws.
 
-    ``singles`` are plans of single devices, ``teacher`` gives decisions to imitate first. What a policy that
-    ``is_trained`` answers at once is evaluated first, ``NUM_FIRST`` plans. ``name`` and the options have to be the same
-    where a stored state is resumed. ``penalty`` gives values of plans that failed, NaN where it has none. The weight of
-    entropy is ``spread`` times that of the options.
+    Attributes:
+        name: Name of the method; a stored state can be resumed only with the same name and options.
+        policy: Policy to train.
+        evaluator: Evaluator of plans, which also keeps track of the budget.
+        options: Hyper-parameters.
+        generator: Source of all randomness.
+        singles: Plans of single devices.
+        teacher: Function that gives decisions to imitate in the first updates.
+        penalty: Function that gives values to plans that failed, or NaN.
+        is_trained: Whether the policy is trained already; then ``NUM_FIRST`` of its plans are evaluated first.
+        spread: Factor of the options' weight of entropy.
     """
 
     name: str
@@ -106,14 +113,17 @@ class Trainer:
 
     @property
     def progress(self) -> float:
-        """Return the part of the training that is over: of the updates where their number is given, or the budget."""
+        """Return the share of the training that is over: of the updates if their number is set, else of the budget."""
         return self.updates.number / self.options.updates if self.options.updates else self.evaluator.progress
 
     def run(self, checkpoint: Checkpoint | None = None, *, resumes: bool = True) -> None:
-        """Train until the updates are over, nothing new is drawn, or nothing better for too long.
+        """Train until all updates are made, or no new plan or no better plan was found for too many of them.
 
-        The evaluator keeps what is found. Goes on from ``checkpoint`` where it holds a state and this ``resumes``.
-        Raises SearchStopped when the evaluator does.
+        The evaluator keeps the best plan. Raises SearchStopped when the evaluator does.
+
+        Args:
+            checkpoint: Where states are stored.
+            resumes: Whether to resume from the state in the checkpoint, if there is one.
         """
         saved_s = -np.inf
         if not (resumes and self._resume(checkpoint)):
@@ -127,7 +137,7 @@ class Trainer:
         self._save(checkpoint)
 
     def begin(self) -> None:
-        """Have the plans of single devices evaluated, if asked, and what a trained policy answers at once."""
+        """Evaluate the plans of single devices, if the options ask for it, and the first plans of a trained policy."""
         if self.options.single_devices_first and self.singles:
             self._evaluate(self.singles, single=True)
         if self.is_trained:
@@ -135,7 +145,7 @@ class Trainer:
             self._evaluate([rollout.plan for rollout in (self.policy.best(self.generator), *draws)])
 
     def update(self) -> None:
-        """One update: of the first ones, those that imitate the teacher; else from plans that are drawn."""
+        """Make one update: imitate the teacher in the first ones, if there is one; else learn from draws."""
         if self.teacher is not None and self.updates.number < self.options.teacher_updates:
             self.evaluator.check()
             self.learner.step([(self.teacher(self.generator), None)], self.progress, self.spread)
@@ -144,7 +154,7 @@ class Trainer:
         self.updates.number += 1
 
     def _learn_from_draws(self) -> None:
-        """Draw plans, have them evaluated, and learn from them and from elites."""
+        """Draw plans, evaluate them, and take optimisation steps on them and on the elites."""
         before, best = len(self.buffer), self.buffer.best
         rollouts = self._drawn()
         values = self._evaluate([rollout.plan for rollout in rollouts])
@@ -160,13 +170,13 @@ class Trainer:
         for _ in range(self.options.epochs):
             self.evaluator.check()
             begin = self.evaluator.progress
-            if begin + self.updates.step_share < 1.0:  # else no draw is left that would gain from it
+            if begin + self.updates.step_share < 1.0:  # else no further draw would use the new weights
                 self.learner.step(groups, self.progress, self.spread)
                 self.updates.step_share = self.evaluator.progress - begin
 
     @torch.no_grad()
     def _drawn(self) -> list[Rollout]:
-        """Plans to evaluate; those that repeat plans are drawn again, at rising temperatures."""
+        """Draw the rollouts of an update; repetitions of evaluated plans are drawn again, at rising temperatures."""
         options = self.options
         chosen = set[Plan]()
         found = list[Rollout]()
@@ -184,15 +194,20 @@ class Trainer:
         return found
 
     def _evaluate(self, plans: Sequence[Plan], *, single: bool = False) -> FloatArray:
-        """[B] values of plans, NaN for failures."""
+        """Evaluate plans, ``single`` if of single devices each, and return their values [B], NaN for failures."""
         scores = self.evaluator.evaluate(plans)
         self.buffer.update(self.evaluator)
         return self.buffer.add(plans, scores, single=single)
 
     def advantages(self, values: FloatArray, rollouts: Sequence[Rollout]) -> FloatArray:
-        """[B] weight of every plan: discounted reward, less the baseline and in unit scale if asked.
+        """Return advantages [B], or [B, T] of steps if rollouts have trails of T plans.
 
-        [B, T] weights of steps where rollouts have trails of T plans: the reward of the plan less that of the step's.
+        They are rewards less the baseline, discounted, and in unit scale if the baseline asks for it. The reward of a
+        step is the reward of the final plan less that of the plan before the step.
+
+        Args:
+            values: Values of the rollouts' plans, NaN for failures [B].
+            rollouts: Rollouts of an update.
         """
         rewards = self._rewards([rollout.plan for rollout in rollouts], values)
         if trail := [plan for rollout in rollouts for plan in rollout.trail]:
@@ -200,14 +215,14 @@ class Trainer:
         return self._advantages.of(rewards, np.array([rollout.step for rollout in rollouts], dtype=np.int64))
 
     def _rewards(self, plans: Sequence[Plan], values: FloatArray) -> FloatArray:
-        """[B] rewards of plans; those that failed have the value that the penalty gives, if any."""
+        """Return rewards [B] of plans with values [B]; the penalty, if any, gives values to those that failed."""
         if self.penalty is not None:
             pairs = zip(plans, values, strict=True)
             values = np.array([self.penalty(plan) if np.isnan(value) else value for plan, value in pairs])
         return self.buffer.rewards(values)
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
-        """Keep the weights, the state of the optimiser, and all else that changes."""
+        """Store the weights, the state of the optimiser, and everything else that changes."""
         if checkpoint is None:
             return
         tensors, of_buffer = self.buffer.state()
@@ -218,7 +233,7 @@ class Trainer:
         )
 
     def _resume(self, checkpoint: Checkpoint | None) -> bool:
-        """Take over a stored state; False where there is none."""
+        """Restore the stored state, if there is one, and return whether there is."""
         stored = checkpoint.load() if checkpoint is not None else None
         if stored is None:
             return False
@@ -234,7 +249,12 @@ class Trainer:
 
 
 def _extremes(advantages: torch.Tensor, most: int | None) -> list[int]:
-    """Return the plans to learn from, by advantages [B] or [B, T]: the best and the worst, or all."""
+    """Return the indices of the ``most`` plans to learn from: half of them the best, half the worst; None: all.
+
+    Args:
+        advantages: Advantages of plans [B], or of their steps [B, T], whose mean counts.
+        most: Number of plans to learn from.
+    """
     if most is None or most >= len(advantages):
         return list(range(len(advantages)))
     by_advantage = advantages.reshape(len(advantages), -1).mean(dim=1).argsort(stable=True).tolist()

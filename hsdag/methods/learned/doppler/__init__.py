@@ -1,1 +1,1 @@
-"""DOPPLER: one policy selects ops, another places them (ICLR 2026)."""
+"""Method ``doppler``: DOPPLER, in which one policy selects ops and another one places them (ICLR 2026)."""

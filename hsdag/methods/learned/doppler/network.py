@@ -1,4 +1,4 @@
-"""DOPPLER's options, and DualNetwork: message passing, SEL and PLC (§4.2).
+"""Options and networks of ``doppler``: message passing, SEL, which selects ops, and PLC, which places them (§4.2).
 
 Legend: N ops, F features, H and K widths.
 """
@@ -37,19 +37,19 @@ from hsdag.methods.learned.options import (
 from hsdag.runtime.problem.tables import WAY_TO_END
 
 SIMULATED_PLANS, SIMULATED_KEPT = 64, 16
-"""Plans of an update where they are simulated, and those that are learned from."""
+"""Number of plans that an update draws if plans are simulated, and number of those that it learns from."""
 
 
 class Beginning(Enum):
-    """What an untrained policy comes close to, by linear functions of wide features."""
+    """Behaviour that an untrained policy approximates, by linear functions of wide features."""
 
     NOTHING = "nothing"  # all choices are equally likely
-    CRITICAL_PATH = "critical-path"  # stage I's teacher
+    CRITICAL_PATH = "critical-path"  # the teacher of stage I
 
 
 @dataclass(frozen=True)
 class DopplerConfig(TrainingOptions):
-    """Hyper-parameters of DOPPLER. Raises OptionError for wrong ones."""
+    """Hyper-parameters of ``doppler``. Raises OptionError for a value out of range or options that conflict."""
 
     plans_per_update: int = 8
     epochs: int = 1
@@ -61,28 +61,28 @@ class DopplerConfig(TrainingOptions):
     width: int = 16
     """Width of all hidden layers."""
     layers: int = 2
-    """Rounds of messages, K of eq. 2."""
+    """Number of rounds of message passing (K of eq. 2)."""
     encoder: str = "both-ways"
-    """How messages are passed: messages (eq. 2), both-ways, sage-pool, gcn, gat, gin or sage."""
+    """Layer that passes messages: messages (eq. 2), both-ways, sage-pool, gcn, gat, gin or sage."""
     learns_order: bool = True
-    """SEL selects ops; without it, CRITICAL PATH does (Table 3: PLC)."""
+    """Have SEL select ops; if not, CRITICAL PATH does (Table 3: PLC)."""
     learns_devices: bool = True
-    """PLC places ops; without it, CRITICAL PATH does (Table 3: SEL)."""
+    """Have PLC place ops; if not, CRITICAL PATH does (Table 3: SEL)."""
     wide_features: bool = True
-    """Use more features of ops and devices than the paper's five each; these are relative to the other devices."""
+    """Use more features than the paper's five of ops and five of devices, relative to the other devices."""
     mean_of_embeddings: bool = True
-    """Average embeddings over paths and over the ops of a device, where the paper sums them."""
+    """Average embeddings over paths and over the ops of a device; the paper sums them."""
     logit_range: float | None = 12.0
-    """Scores of SEL are squashed into plus or minus this range; None: unbounded, as in the paper."""
+    """Squash the scores of SEL into plus or minus this range; None: unbounded, as in the paper."""
     direct: bool = True
     """Add learned linear functions of the features of ops and devices to scores and logits; not in the paper."""
     begins_as: Beginning = Beginning.CRITICAL_PATH
-    """What the policy comes close to before it has learned anything."""
+    """Behaviour that the untrained policy approximates."""
     own_scores: bool = True
     """Learn a score of every op, and of every op on every device, beside the networks; not in the paper."""
     simulated_updates: int = 0
-    """Where plans are measured, updates from simulated ones before (stage II before stage III), within a fifth of the
-    budget and each of as many plans as where all are simulated."""
+    """Number of updates on simulated plans before plans are measured (stage II before stage III), if plans are measured
+    at all. They take at most a fifth of the budget, and each draws as many plans as if all were simulated."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
@@ -101,15 +101,21 @@ class DopplerConfig(TrainingOptions):
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:
-        """Where every plan is measured: simulated ones first, smaller updates, and weights by reward, which keep noise
-        small."""
+        """Return the default preset.
+
+        If plans are measured, the policy learns from simulated ones first, then in smaller updates, with advantages by
+        reward instead of rank, which keep the influence of noise small.
+        """
         if not is_cheap:
             return cls(simulated_updates=100)
         return cls(**{**SIMULATED, "plans_per_update": SIMULATED_PLANS}, kept_per_update=SIMULATED_KEPT)
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper to the letter: §4, §5, §6; App. E; 8,000 episodes, as for its Llama graphs."""
+        """Return the preset that follows the paper exactly (§4, §5, §6; App. E).
+
+        It has 8,000 episodes, as the paper has for its Llama graphs.
+        """
         return cls(
             **REINFORCE,
             updates=8_000,
@@ -136,17 +142,18 @@ class DopplerConfig(TrainingOptions):
 
 
 PATH_ORDER, PATH_START, PATH_END = 10.0, 10.0, 10.0
-"""How sharply a network that begins as CRITICAL PATH prefers long ways to the end, as shares of the longest, early
-starts, and early ends, both in units of the mean op. Sharper ones would leave nothing to be drawn but its plan."""
+"""Magnitudes of the initial weights of a network that begins as CRITICAL PATH: of the path to the end, as a share of
+the longest one, and of the start and the end of an op, in units of the mean time of an op. With larger ones, no plan
+but CRITICAL PATH's would be drawn."""
 
 
 class DualNetwork(nn.Module):
-    """From a problem to the tables that decoding reads; any number of ops and devices.
+    """Network from a problem to the tables for decoding; any number of ops and devices.
 
-    Untrained, all choices are equally likely, unless it begins as a list scheduler. ``own`` are the numbers of ops and
-    devices of one problem, where a score of every op, and of every op on every device, is learned beside the networks:
-    to these, ops are alike that cost the same and stand in the same place, as the shards of a product do, yet a plan
-    has to tell them apart. Not in the paper.
+    Untrained, all choices are equally likely, unless it begins as CRITICAL PATH. With ``own``, the numbers of ops and
+    devices of one problem, it also learns a score of every op, and of every op on every device, which is not in the
+    paper. Without these scores, the network could not distinguish ops of the same cost at equivalent positions in the
+    graph, such as the shards of a product, which a plan may have to treat differently.
     """
 
     def __init__(self, config: DopplerConfig, generator: torch.Generator, own: tuple[int, int] | None = None) -> None:
@@ -170,14 +177,18 @@ class DualNetwork(nn.Module):
 
     @torch.no_grad()
     def _begin(self) -> None:
-        """Come close to CRITICAL PATH, stage I's teacher: the longest way to the end first, where it starts first."""
+        """Set the initial weights, so that the network approximates CRITICAL PATH if the options ask for it.
+
+        CRITICAL PATH, the teacher of stage I, selects the op with the longest path to the end and places it where it
+        starts earliest.
+        """
         if self._config.begins_as is Beginning.CRITICAL_PATH:
             self.direct_select[WAY_TO_END] = PATH_ORDER
             self.select.layers[-1].bias.fill_(-PATH_ORDER / 2)  # type: ignore[operator]
             self.direct[START_LATER], self.direct[END_LATER] = -PATH_START / SEEN_PACE, -PATH_END / SEEN_PACE
 
     def forward(self, inputs: Inputs) -> Scores[torch.Tensor]:
-        """The tables, by eq. 3 to 7."""
+        """Return the tables for decoding (eq. 3 to 7)."""
         h, z = self.encoder(inputs.x, inputs.edges), self.features(inputs.x)
         paths = [sum_over_path(h, following) for following in (inputs.before, inputs.behind)]
         if self._config.mean_of_embeddings:

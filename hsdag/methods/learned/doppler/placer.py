@@ -1,4 +1,4 @@
-"""DopplerPlacer: DOPPLER, a policy that selects ops (SEL) and one that places them (PLC), as a placer (§4).
+"""Policy and placer of ``doppler``: one policy selects ops (SEL), another one places them (PLC) (DOPPLER, §4).
 
 Legend: B plans, N ops, K levels, P pairs, D devices, M decisions.
 """
@@ -29,16 +29,17 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 SIMULATED_SHARE = 0.2
-"""Of the budget of a search that measures plans, the most that learning from simulated ones may take."""
+"""Largest share of the budget that training on simulated plans may take in a search that measures plans."""
 EARLIEST = np.zeros(len(FEATURES), np.float32)
-"""Weights of the features of a device by which the earliest start decides, and of equal ones the earliest end."""
+"""Weights of the features of a device with which the earliest start wins, and among equal ones the earliest end."""
 EARLIEST[decoding.START], EARLIEST[decoding.END_LATER] = -1e9, -1.0
 
 
 class DualPolicy(LikelihoodPolicy):
-    """Draws an order and devices together; its plans always have an order.
+    """A policy over orders and devices of ops; its plans always have an order.
 
-    Where one of the two is not learned, it is CRITICAL PATH's: the longest way to the end, and the earliest start.
+    If one of the two is not learned, it is CRITICAL PATH's: the longest path to the end is first, and an op is placed
+    where it starts earliest.
     """
 
     network: DualNetwork
@@ -51,22 +52,25 @@ class DualPolicy(LikelihoodPolicy):
         self._learns = options.learns_order, options.learns_devices
 
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
-        """``count`` plans; a share of the decisions is uniform, which their log-probabilities account for."""
+        """Draw ``count`` plans; log-probabilities take the share of uniform decisions into account."""
         random = torch.rand((count, self._inputs.costs.num_ops, 2), generator=generator, dtype=torch.float64)
         return self._decoded(exploring, random.numpy())
 
     def teacher(self, _: torch.Generator) -> list[Rollout]:
-        """Decisions of CRITICAL PATH (stage I): the longest way to the end first, where it starts first."""
+        """Return the decisions of CRITICAL PATH (stage I).
+
+        It selects the op with the longest path to the end, and places it where it starts earliest.
+        """
         schedule = list_schedule(self._inputs.tables, self._inputs.levels.upward_s, by_start=True)
         return self._follow(schedule.sequence[None], schedule.device[schedule.sequence][None])
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
-        """The decisions that lead to plans: ops in the order in which they start, which any executor would take."""
+        """Return decisions that lead to plans: ops in the order in which they start, which suits every executor."""
         order = np.stack([order_of(self._inputs.costs, plan) for plan in plans])
         return self._follow(order, np.stack([plan.placement[by] for plan, by in zip(plans, order, strict=True)]))
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
-        """All log-probabilities of SEL and PLC in one batched pass over the recorded decisions."""
+        """Return log-probabilities of SEL and PLC, computed in one batched pass over the recorded decisions."""
         found = Episodes(*(np.stack(column) for column in zip(*(each.record for each in rollouts), strict=True)))
         learned = [i for i, learns in enumerate(self._learns) if learns]
         net = self.network(self._inputs)
@@ -77,17 +81,17 @@ class DualPolicy(LikelihoodPolicy):
         return Likelihood(log_p.reshape(-1), drawn.reshape(-1), owner, entropy.reshape(-1))
 
     def _selection(self, net: Scores[torch.Tensor], found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities [B, N] of the ops selected at every step, and entropies [B, N]."""
+        """Return log-probabilities [B, N] of the ops selected at every step, and entropies [B, N]."""
         order, ready = torch.from_numpy(found.order), torch.from_numpy(found.ready)
         log_p, entropy = log_p_in_turn(net.select.double()[order], ready.gather(1, order))
         return log_p.float(), entropy.float()
 
     def _placement(self, net: Scores[torch.Tensor], found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities [B, N] of the devices chosen at every step, and entropies [B, N], by eq. 6 and 7."""
+        """Return log-probabilities [B, N] of the devices chosen at every step, and entropies [B, N] (eq. 6 and 7)."""
         order, home, able = (torch.from_numpy(each) for each in (found.order, found.home, found.able))
         on = one_hot(home, able.shape[2]).float()  # [B, N, D]
         taken, count = (on[..., None] * net.seen[order][:, :, None, :]).cumsum(dim=1), on.cumsum(dim=1)
-        taken, count = pad(taken[:, :-1], (0, 0, 0, 0, 1, 0)), pad(count[:, :-1], (0, 0, 1, 0))  # before each step
+        taken, count = pad(taken[:, :-1], (0, 0, 0, 0, 1, 0)), pad(count[:, :-1], (0, 0, 1, 0))  # sums before each step
         if self._options.mean_of_embeddings:
             taken = taken / count.clamp(min=1.0)[..., None]
         features = torch.from_numpy(found.features)
@@ -101,14 +105,20 @@ class DualPolicy(LikelihoodPolicy):
         return log_p_of(logits.masked_fill(~(able | on.bool()), -torch.inf), home)
 
     def _follow(self, order: IntArray, home: IntArray) -> list[Rollout]:
-        """Episodes that take the ops [B, N] and devices [B, N] of every step."""
+        """Return episodes that follow the ops [B, N] and devices [B, N] of every step."""
         return self._decoded(Exploring(), np.zeros((*order.shape, 2)), (order, home))
 
     @torch.no_grad()
     def _decoded(
         self, exploring: Exploring, random: FloatArray, forced: tuple[IntArray, IntArray] | None = None
     ) -> list[Rollout]:
-        """Episodes by the tables of the present weights."""
+        """Return episodes that are decoded with the tables of the present weights.
+
+        Args:
+            exploring: Share of uniform decisions, and temperature of the others.
+            random: Numbers in [0, 1) by which ops and devices are drawn [B, N, 2].
+            forced: Ops [B, N] and devices [B, N] of every step, to be recorded instead of drawn ones.
+        """
         tables = (table.numpy() for table in self.network(self._inputs))
         scores = Scores(*(np.ascontiguousarray(table, dtype=np.float32) for table in tables))
         if not self._options.learns_order:
@@ -127,10 +137,10 @@ class DualPolicy(LikelihoodPolicy):
 
 
 class DopplerPlacer(LearnedPlacer[DopplerConfig]):
-    """Learns the order and the devices of units: stage I imitates CRITICAL PATH, stages II and III learn from scores.
+    """Placer that learns the order and the devices of units.
 
-    Where plans are simulated, stage II is all there is; where they are measured, stage III goes on from it after
-    ``simulated_updates``.
+    Stage I imitates CRITICAL PATH, stage II learns from simulated plans, and stage III from measured ones. If plans are
+    simulated, there is no stage III; if they are measured, it follows stage II after ``simulated_updates``.
     """
 
     name = "doppler"
@@ -138,12 +148,16 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     options_type = DopplerConfig
 
     def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
-        """SEL and PLC over the costs of the problem's units."""
+        """Return an untrained policy of SEL and PLC for the costs of the problem's units."""
         own = (problem.num_units, problem.num_devices) if self.options.own_scores else None
         return DualPolicy(DualNetwork(self.options, generator, own), problem.known_costs, self.options)
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:
-        """Stage II before stage III; the plans that are simulated are not among those that are asked for."""
+        """Train the policy on simulated plans (stage II) before plans are measured (stage III).
+
+        Return whether the policy is trained, here or in the search that is resumed. Simulated plans do not count as
+        evaluations of the search.
+        """
         if incumbent.is_cheap or self.options.simulated_updates == 0:
             return False
         if incumbent.checkpoint is not None and incumbent.checkpoint.load() is not None:
@@ -171,6 +185,6 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         return True
 
     def teacher(self, policy: Policy, problem: Problem) -> Callable[[torch.Generator], list[Rollout]]:  # noqa: ARG002
-        """CRITICAL PATH (stage I)."""
+        """Return the function that gives the decisions of CRITICAL PATH (stage I)."""
         assert isinstance(policy, DualPolicy)
         return policy.teacher

@@ -1,1 +1,1 @@
-"""HSDAG: the graph parsing network, the policy over groups, and its training (paper §2)."""
+"""Method ``hsdag``: the graph parsing network, the policy over groups, and its training (HSDAG, §2)."""

@@ -1,7 +1,7 @@
-"""Undirected graphs, their groupings, and the groups of several groupings, equal ones once.
+"""Undirected graphs, their parses into groups, and the distinct groups of several parses.
 
-Legend: N nodes, E undirected edges, K nominated edges, B parses, S groups of all parses, G distinct ones, M members and
-L kept edges of these.
+Legend: N nodes, E undirected edges, K nominated edges, B parses, S groups of all parses, G distinct ones, M members of
+distinct groups, L kept edges of distinct groups.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from hsdag.ir.graph.partition import Partition
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Undirected edges ``left[e]`` < ``right[e]``, each once, with a fixed pseudo-random rank for ties."""
+    """Undirected graph: edges ``left[e]`` < ``right[e]``, each once, with fixed pseudo-random ranks that break ties."""
 
     num_nodes: int
-    left: IntArray  # [E]
-    right: IntArray  # [E]
-    rank: IntArray  # [E] a permutation of 0..E-1 that has nothing to do with the graph
+    left: IntArray  # [E] smaller node of each edge
+    right: IntArray  # [E] larger node of each edge
+    rank: IntArray  # [E] permutation of 0 to E - 1, independent of the graph
 
     @staticmethod
     def from_edges(num_nodes: int, src: IntArray, dst: IntArray) -> Topology:
-        """The topology of directed edges; self-loops and repeated pairs are dropped. O(E log E)."""
+        """Return the topology of directed edges, without self-loops and repeated pairs, in O(E log E)."""
         low, high = np.minimum(src, dst), np.maximum(src, dst)
         keys = np.unique((low * np.int64(max(num_nodes, 1)) + high)[low != high])
         left, right = keys // max(num_nodes, 1), keys % max(num_nodes, 1)
@@ -37,26 +37,26 @@ class Topology:
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """Return the number of edges E."""
         return len(self.left)
 
     @cached_property
     def digests(self) -> NDArray[np.uint64]:
-        """[N + E] a random number for every node, then for every edge; sums of them tell sets apart."""
+        """Return random numbers [N + E], one for each node and then each edge; their sums distinguish sets of these."""
         return np.random.default_rng(1).integers(2**63, size=self.num_nodes + self.num_edges, dtype=np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
 class Parse:
-    """A grouping of a graph: the edges its nodes nominated, those kept, and the groups that follow."""
+    """Parse of a graph into groups, by the edges that its nodes nominate and those of them that are kept."""
 
     topology: Topology
-    nominated: IntArray  # [K] edges, each the best of one of its ends
-    kept: BoolArray  # [K]
+    nominated: IntArray  # [K] edges, each with the highest score of those at one of its ends
+    kept: BoolArray  # [K] whether the edge is kept
 
     @cached_property
     def partition(self) -> Partition:
-        """Connected components of the kept edges."""
+        """Return the groups: connected components of the kept edges."""
         edges = self.nominated[self.kept]
         t = self.topology
         return Partition.from_pairs(t.num_nodes, t.left[edges], t.right[edges])
@@ -64,21 +64,21 @@ class Parse:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The groups of several parses of one graph; groups with the same members and kept edges are one."""
+    """Groups of several parses of one graph; groups with the same members and kept edges are one distinct group."""
 
     nominated: torch.Tensor  # [B K] edges, one parse after another
-    kept: torch.Tensor  # [B K]
-    labels: IntArray  # [B, N] group, of all, of every node in every parse
-    distinct: torch.Tensor  # [S] distinct group of every group
-    num_distinct: int  # G
-    member: torch.Tensor  # [M] nodes
+    kept: torch.Tensor  # [B K] whether the edge is kept
+    labels: IntArray  # [B, N] group of each node in each parse, 0 to S - 1
+    distinct: torch.Tensor  # [S] distinct group of each group
+    num_distinct: int  # G, number of distinct groups
+    member: torch.Tensor  # [M] nodes of distinct groups
     member_group: torch.Tensor  # [M] their distinct groups
-    edge: torch.Tensor  # [L] kept edges
+    edge: torch.Tensor  # [L] kept edges of distinct groups
     edge_group: torch.Tensor  # [L] their distinct groups
 
     @staticmethod
     def of(parses: Sequence[Parse]) -> Groups:
-        """The groups of parses, in their order, by a digest of 64 bits of their members and kept edges."""
+        """Return the groups of parses, in their order; 64-bit digests of members and kept edges identify equal ones."""
         t = parses[0].topology
         num = len(parses)
         kept_edges = [parse.nominated[parse.kept] for parse in parses]
@@ -108,20 +108,20 @@ class Groups:
 
     @cached_property
     def size(self) -> torch.Tensor:
-        """[G] nodes per distinct group."""
+        """Return the number of nodes [G] of each distinct group."""
         return torch.bincount(self.member_group, minlength=self.num_distinct).float()
 
     @cached_property
     def representative(self) -> torch.Tensor:
-        """[G] one node of every distinct group."""
+        """Return one node [G] of each distinct group."""
         return self.member.new_zeros(self.num_distinct).index_copy(0, self.member_group, self.member)
 
     @property
     def sizes(self) -> list[int]:
-        """[B] groups of every parse."""
+        """Return the number of groups [B] of each parse."""
         return [int(size) for size in np.diff(self.labels.max(axis=1), prepend=-1)]
 
     def sums(self, of_node: torch.Tensor) -> torch.Tensor:
-        """[G, ...] sums over members of what is given for nodes [N, ...]."""
+        """Return the sums [G, ...] of values of nodes [N, ...] over the members of each distinct group."""
         zeros = of_node.new_zeros(self.num_distinct, *of_node.shape[1:])
         return zeros.index_add(0, self.member_group, of_node.index_select(0, self.member))

@@ -1,4 +1,4 @@
-"""HSDAG's options, and its encoder, graph parsing network (Alg. 2) and placer as one network (paper §2.4, §2.5).
+"""Options of ``hsdag``, and encoder, graph parsing network (Alg. 2) and placer in one network (HSDAG, §2.4, §2.5).
 
 Legend: U placement units, F features, D devices, N nodes, E undirected edges, K nominated edges, B parses, G distinct
 groups of them, H hidden width.
@@ -33,7 +33,10 @@ from hsdag.methods.learned.options import (
 
 @dataclass(frozen=True)
 class HsdagConfig(TrainingOptions):
-    """Hyper-parameters, made for 40 to 300 evaluations (docs/learned-methods.md). Raises OptionError for wrong ones."""
+    """Hyper-parameters of ``hsdag``, chosen for 40 to 300 evaluations (docs/learned-methods.md).
+
+    Raises OptionError for a value out of range.
+    """
 
     plans_per_update: int = 10
     epochs: int = 4
@@ -47,22 +50,22 @@ class HsdagConfig(TrainingOptions):
     hidden: int = 128
     """Width of all hidden layers (Table 6: hidden_channel)."""
     input_layers: int = 2
-    """Layers of the MLP on the node features (Table 6: layer_trans)."""
+    """Number of layers of the MLP on the node features (Table 6: layer_trans)."""
     encoder: str = "hsdag"
-    """How messages are passed: hsdag (Eq. 6), or another encoder."""
+    """Layer that passes messages: hsdag (Eq. 6), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
     gnn_layers: int = 2
-    """Graph convolutions, or rounds of messages (Table 6: layer_gnn)."""
+    """Number of graph convolutions, or of rounds of message passing (Table 6: layer_gnn)."""
     parsing_layers: int = 2
-    """Layers of the edge-score MLP (Table 6: layer_parsingnet)."""
+    """Number of layers of the MLP that scores edges (Table 6: layer_parsingnet)."""
     dropout: float = 0.0
-    """Share of hidden units dropped in the encoder (Table 6: 0.2)."""
+    """Share of hidden units that dropout sets to 0 in the encoder (Table 6: 0.2)."""
     residual: bool = True
     """Add a convolution's input to its output, so that neighbours stay distinguishable; not in the paper."""
     sampled_parsing: bool = True
-    """Keep a nominated edge with probability equal to its score, so that groupings are explored and learned."""
+    """Keep a nominated edge with a probability equal to its score, so that parses are explored and learned."""
     normalise: bool = True
-    """Scale embeddings and states to unit mean square per unit; without, sums over steps and products of
-    embeddings grow by orders of magnitude and higher learning rates diverge. Not in the paper."""
+    """Scale embeddings and states to a mean square of 1 per placement unit; otherwise, sums over steps and products of
+    embeddings grow by orders of magnitude, and training diverges at higher learning rates. Not in the paper."""
     output_shape: bool = True
     """Use the output-shape features (Table 3)."""
     node_id: bool = True
@@ -70,22 +73,23 @@ class HsdagConfig(TrainingOptions):
     structure: bool = True
     """Use fractal dimension and degrees (Table 3: graph structural features)."""
     costs: bool = True
-    """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+    """Use times on every device, transfers and levels as features of units if costs are known; not in the paper."""
     sees: bool = True
-    """Groups are placed one after another, each seeing what devices do with those before it; not in the paper."""
+    """Place groups one after another, each given features of the devices in the schedule of the units before it; not in
+    the paper."""
     learns_order: bool = True
     """Learn the order in which units are placed and run; not in the paper."""
     own_scores: bool = True
     """Learn a score of every unit on every device beside the networks; not in the paper."""
     steps: int = 1
-    """Plans that follow one another in an episode, each changing the state (Alg. 1; Table 6: update_timestep)."""
+    """Number of plans of an episode, one after another, each changing the state (Alg. 1; Table 6: update_timestep)."""
     logit_range: float | None = 3.0
-    """Device logits are squashed into plus or minus this range, so that a policy never stops exploring; None:
+    """Squash the logits of devices into plus or minus this range, so that a policy never stops exploring; None:
     unbounded, as in the paper."""
     score_bias: float = -2.0
-    """Logit of all edge scores before training; below 0, groups begin small."""
+    """Logit of all edge scores before training; if it is below 0, groups are small at first."""
     score_range: float | None = 3.0
-    """The same for the logits of edge scores."""
+    """Squash the logits of edge scores into plus or minus this range; None: unbounded."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
@@ -96,7 +100,10 @@ class HsdagConfig(TrainingOptions):
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper to the letter: §2.4, §2.5, Alg. 1, Table 6; gamma, which it does not give, is 0.99."""
+        """Return the preset that follows the paper exactly (§2.4, §2.5, Alg. 1, Table 6).
+
+        The discount gamma, which the paper does not state, is 0.99.
+        """
         return cls(
             **{**REINFORCE, "epochs": 4},
             updates=100,
@@ -127,21 +134,26 @@ class HsdagConfig(TrainingOptions):
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:
-        """A smaller network where plans are simulated."""
+        """Return the default preset, which has a smaller network if plans are simulated."""
         return cls(**SIMULATED, hidden=64) if is_cheap else cls()
 
 
 BEGINNING = {"share of the op's input that is on the device": 3.0, "start, later than on the best device": -1.0}
-"""Weights of what a group sees of devices before anything is learned, by feature, where costs are unknown: a few dozen
-measurements are too few to learn that cuts and waiting cost time. Chosen on 20 training graphs of five families."""
+"""Initial weights of the features of devices, by feature, if costs are unknown: a few dozen measurements are too few to
+learn that cuts and waiting cost time. Chosen on 20 training graphs of five families."""
 
-NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
+NEUTRAL_SCORE = 0.5
+"""Score of an edge of logit 0, sigmoid(0)."""
 
 
 def nominate(topology: Topology, scores: FloatArray) -> IntArray:
-    """[K] the highest-scored incident edge of every node (Eq. 9), ascending, each once; ties by rank.
+    """Return the incident edge with the highest score of every node (Eq. 9), each edge once, ascending [K].
 
-    Scores and ranks order the edges strictly, so the nominated edges form a forest.
+    Ties are broken by rank. Scores and ranks order the edges strictly, so the nominated edges form a forest.
+
+    Args:
+        topology: Undirected graph.
+        scores: Scores of the edges [E].
     """
     order = np.lexsort((topology.rank, scores))
     place = inverse_of(order)
@@ -152,10 +164,16 @@ def nominate(topology: Topology, scores: FloatArray) -> IntArray:
 
 
 def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray) -> Parse:
-    """Groups from edge scores [E] and which of the nominated edges [K] are kept.
+    """Return the parse with the nominated edges that are kept.
 
-    A departure from the paper: where the kept edges would join a connected graph into one group, the weakest
-    of them is dropped unless its score exceeds 0.5. One group, hence one device, has to be learned.
+    A departure from the paper: if the kept edges would join a connected graph into one group, the edge with the lowest
+    score is dropped, unless its score exceeds 0.5. A single group, and thus a single device, has to be learned.
+
+    Args:
+        topology: Undirected graph.
+        nominated: Nominated edges [K].
+        scores: Scores of the edges [E].
+        kept: Whether a nominated edge is kept [K].
     """
     if topology.num_nodes > 1 and int(kept.sum()) == topology.num_nodes - 1:  # the forest is a tree
         weakest = np.lexsort((topology.rank[nominated], scores[nominated]))[0]
@@ -165,7 +183,15 @@ def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: 
 
 
 def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
-    """[G, H] mean embedding of every distinct group times the mean score of its kept edges (0.5 where it has none)."""
+    """Return embeddings [G, H] of the distinct groups.
+
+    They are the mean embedding of the members times the mean score of the kept edges, or 0.5 if there are none.
+
+    Args:
+        z: Embeddings of nodes [N, H].
+        scores: Scores of the edges [E].
+        groups: Groups of the parses.
+    """
     score = z.new_zeros(groups.num_distinct).index_add(0, groups.edge_group, scores.gather(0, groups.edge))
     count = groups.size - 1  # nominated edges form a forest, and groups are its trees
     weight = torch.where(count > 0, score / count.clamp(min=1), NEUTRAL_SCORE)
@@ -173,8 +199,10 @@ def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
 
 
 def dropout(share: float, seed: int | None) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What sets a share of entries to 0 and scales the rest up, by masks from a seed, so that stored steps can be
-    recomputed; without a seed, nothing is dropped."""
+    """Return a function that sets a share of entries to 0 and scales the rest up.
+
+    Its masks follow from the seed, so that stored steps can be recomputed; without a seed, it changes nothing.
+    """
     generator = torch.Generator().manual_seed(seed or 0)
 
     def dropped(x: torch.Tensor) -> torch.Tensor:
@@ -184,35 +212,33 @@ def dropout(share: float, seed: int | None) -> Callable[[torch.Tensor], torch.Te
 
 
 SLOWNESS_UNIT = 30.0
-"""By how much the weight of slowness grows where its parameter grows by 1: a few updates are to be enough."""
+"""Factor from the parameter to the weight of slowness, so that a few updates suffice to learn it."""
 
 
 class Situation(NamedTuple):
-    """Where plans are drawn: the state [U, H] (None at the start of an episode) and the dropout seed."""
+    """Inputs of a forward pass: the state [U, H], None at the start of an episode, and the seed of dropout masks."""
 
     state: torch.Tensor | None = None
     dropout_seed: int | None = None
 
 
 class View(NamedTuple):
-    """What one forward pass of a situation gives: embeddings [U, H] and edge-score logits [E]."""
+    """Output of the forward pass for a situation: embeddings [U, H], and logits of edge scores [E]."""
 
     z: torch.Tensor
     score_logits: torch.Tensor
 
 
 def unit_rows(z: torch.Tensor) -> torch.Tensor:
-    """[N, H] rows scaled to a mean square of one."""
+    """Return the rows of ``z`` [N, H], scaled to a mean square of 1 each."""
     return z * (z.square().mean(dim=1, keepdim=True) + 1e-6).rsqrt()
 
 
 class GroupNetwork(nn.Module):
-    """Embeddings, edge scores and device logits of one problem; untrained, all edges and devices are equally likely.
+    """Network that computes embeddings, edge scores and logits of devices for one problem.
 
-    ``x`` [U, F] are standardised features, ``supported`` [U, D]. ``groupable`` joins only units that the same devices
-    support, which alone may share a group. Where ``time_s`` [U, D] is known, a learned multiple of the logarithm of
-    what a group takes on a device goes straight to its logit; not in the paper. Messages pass along ``edges``, or else
-    the topology.
+    Untrained, all edges are equally likely to be kept, and all devices equally likely to be chosen. Edges of
+    ``groupable`` connect only units that the same devices support, since only these may share a group.
     """
 
     def __init__(
@@ -225,6 +251,18 @@ class GroupNetwork(nn.Module):
         time_s: torch.Tensor | None = None,
         edges: Edges | None = None,
     ) -> None:
+        """Initialise the weights at random.
+
+        Args:
+            x: Standardised features of units [U, F].
+            topology: Edges between units.
+            supported: Whether a device supports a unit [U, D].
+            config: Sizes of the layers, and which of them there are.
+            generator: Source of the initial weights.
+            time_s: Times of units in seconds [U, D]. If they are given, a learned multiple of the logarithm of a
+                group's time on a device is added to the device's logit, which is not in the paper.
+            edges: Edges that messages pass along; by default, those of the topology.
+        """
         super().__init__()
         self._config = config
         self._x, self._time_s = x, time_s
@@ -252,11 +290,11 @@ class GroupNetwork(nn.Module):
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Set the weights of what a group sees of devices to those of ``BEGINNING``."""
+        """Set the weights of the features of devices to those of ``BEGINNING``."""
         self.seen.copy_(torch.tensor([BEGINNING.get(name, 0.0) / SEEN_PACE for name in FEATURES]))
 
     def view(self, situation: Situation) -> View:
-        """Encode a situation under the current weights; an edge's score is sigmoid(MLP(z_u * z_v)) (Eq. 7)."""
+        """Encode a situation with the current weights; the score of an edge is sigmoid(MLP(z_u * z_v)) (Eq. 7)."""
         z = self.encoder(self._x, self._edges, situation.state, dropout(self._config.dropout, situation.dropout_seed))
         z = unit_rows(z) if self._config.normalise else z
         left, right = (torch.from_numpy(ends) for ends in (self.groupable.left, self.groupable.right))
@@ -270,10 +308,16 @@ class GroupNetwork(nn.Module):
         generator: torch.Generator | None = None,
         devices: Sequence[IntArray] | None = None,
     ) -> list[Parse]:
-        """``count`` groupings.
+        """Return ``count`` parses.
 
-        Where parsings are sampled, nominated edges are kept by their probability; without a generator, where that is at
-        least one half. ``devices`` are placements [U] that the groupings must allow: edges across devices are dropped.
+        If parsing is sampled, a nominated edge is kept with a probability equal to its score, or, without a generator,
+        if its score is at least one half. Otherwise all nominated edges are kept.
+
+        Args:
+            view: Output of the forward pass.
+            count: Number of parses B.
+            generator: Source of randomness.
+            devices: Placements [U] that the parses must allow, one for each: edges between devices are dropped.
         """
         scores = np.asarray(torch.sigmoid(view.score_logits.detach()).double().numpy())
         nominated = nominate(self.groupable, scores)
@@ -288,8 +332,11 @@ class GroupNetwork(nn.Module):
         return [parse_of(self.groupable, nominated, scores, each) for each in kept]
 
     def embed(self, view: View, groups: Groups) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Pooled embeddings [G, H] of distinct groups; where parsings are sampled, log-probabilities [B K] of the
-        nominated edges' fates and their entropies [B K], else none of either."""
+        """Return pooled embeddings of distinct groups, and log-probabilities and entropies of the parses.
+
+        The embeddings are [G, H]. The log-probabilities are those of keeping or dropping each nominated edge, as the
+        parses do, and have shape [B K], as have the entropies; both are [0] if parsing is not sampled.
+        """
         logits = view.score_logits
         log_p = entropy = logits.new_zeros(0)
         if self._config.sampled_parsing:
@@ -301,23 +348,26 @@ class GroupNetwork(nn.Module):
 
     @torch.no_grad()
     def next_state(self, view: View, parse: Parse) -> torch.Tensor:
-        """[U, H] Z_v + Z_{v'}, v' being the group of v (Alg. 1, line 10), cut from the gradient history."""
+        """Return the next state [U, H], Z_v + Z_{v'} with v' the group of v (Alg. 1, line 10), without gradients."""
         groups = Groups.of([parse])
         state = view.z + self.embed(view, groups)[0][groups.distinct[torch.tensor(groups.labels[0])]]
         return unit_rows(state) if self._config.normalise else state
 
     def weights(self, pooled: torch.Tensor) -> torch.Tensor:
-        """[G, F] weights of what a group sees of devices, by the embeddings [G, H] of distinct groups."""
+        """Return weights [G, F] of the features of devices for distinct groups with embeddings [G, H]."""
         if not self._config.sees:
             return pooled.new_zeros(len(pooled), len(FEATURES))
         return torch.as_tensor(SEEN_PACE * self.seen + self.of_seen(pooled))
 
     def urgency(self, view: View) -> torch.Tensor:
-        """[U] scores by which units are selected, by embeddings [U, H]."""
+        """Return the scores [U] by which units are selected, computed from embeddings [U, H]."""
         return torch.as_tensor(self.selector(view.z).squeeze(1) + within(OWN_PACE * self.own["select"], OWN_RANGE))
 
     def logits(self, pooled: torch.Tensor, groups: Groups) -> torch.Tensor:
-        """[G, D] device logits of the embeddings [G, H] of distinct groups; -inf where a device lacks an op."""
+        """Return logits [G, D] of devices for distinct groups with embeddings [G, H].
+
+        They are minus infinity for devices that do not support the units of a group.
+        """
         logits = self.placer(pooled)
         if self._config.own_scores:
             own = groups.sums(self.own["place"]) / groups.size[:, None]

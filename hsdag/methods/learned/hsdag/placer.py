@@ -1,4 +1,4 @@
-"""HsdagPlacer: the HSDAG method (learned groups, learned placement, REINFORCE) as a placer (paper §2.5).
+"""Policy and placer of ``hsdag``: learned groups and learned placement, trained by REINFORCE (HSDAG, §2.5).
 
 Legend: U placement units, G groups, K nominated edges.
 """
@@ -39,38 +39,41 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import levels_of, tables_of
 
 LEAST_LOGIT = -1e9
-"""In place of minus infinity where a device lacks an op, which is no choice: its gradient would not be a number."""
+"""Logit of a device that does not support a unit, in place of minus infinity, whose gradient would be NaN."""
 
 HEATS = (1.0, 0.5, 0.25)
-"""Temperatures at which equal shares of the plans are drawn where costs are unknown: colder plans are cut into fewer
-parts, which are measured sooner. Chosen on 15 training graphs of five families."""
+"""Temperatures at which equal shares of the plans are drawn if costs are unknown: at lower temperatures, plans are cut
+into fewer parts, which takes less time to measure. Chosen on 15 training graphs of five families."""
 
 URGENCY = 10.0
-"""How sharply units with long ways to the end come first before anything is learned, as shares of the longest."""
+"""Initial weight of the path from a unit to the end, as a share of the longest path, in the logit of its selection."""
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """How a plan was decided: the situation, the groups, and what each decision on order and devices was based on."""
+    """Record of the decisions that led to a plan."""
 
-    situation: Situation
-    parse: Parse
-    episode: Episodes  # of [U] and so on, without the dimension of episodes
-    edges: torch.Tensor  # [K] log-probabilities of the nominated edges' fates, or [0] where parsing is not sampled
+    situation: Situation  # in which it was drawn
+    parse: Parse  # into groups
+    episode: Episodes  # decisions on order and devices, [U] and so on, without the dimension of episodes
+    edges: torch.Tensor  # [K] log-probabilities of keeping or dropping edges, or [0] if parsing is not sampled
 
 
 class Tables(NamedTuple):
-    """What one pass of the network gives for several groupings, and the log-probabilities and entropies of these."""
+    """Tables for several parses, from one pass of the network, and log-probabilities and entropies of the parses."""
 
     scores: Scores[torch.Tensor]
-    row: IntArray  # [B, U] of the scores
-    edges: torch.Tensor  # [B, K], or [0]
-    of_edges: torch.Tensor  # [B, K], or [0]
+    row: IntArray  # [B, U] row of ``direct`` and ``own`` in the scores that a unit has
+    edges: torch.Tensor  # [B, K] log-probabilities of keeping or dropping edges, or [0] if parsing is not sampled
+    of_edges: torch.Tensor  # [B, K] entropies of these choices, or [0]
 
 
 class GroupPolicy(Policy):
-    """Draws plans group by group: unit after unit, in an order that is drawn as well; the first one of a group decides
-    for all of it, seeing what devices do with the units before."""
+    """A policy that draws plans unit by unit, in an order that is drawn as well.
+
+    The first unit of a group decides on the device of the whole group, given features of the devices in the schedule
+    of the units before it.
+    """
 
     network: GroupNetwork
 
@@ -85,15 +88,18 @@ class GroupPolicy(Policy):
         self._tail_s = tails_of(self._tables)
         level_s = levels_of(self._tables).upward_s
         self._urgency = torch.tensor(URGENCY * level_s / (level_s.max() or 1.0), dtype=torch.float32)
-        self._groups = functools.lru_cache(maxsize=4)(Groups.of)  # what is drawn is evaluated, in every epoch
+        self._groups = functools.lru_cache(maxsize=4)(Groups.of)  # every epoch needs the same groups
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
-        """``count`` plans, ``config.steps`` of them one after another, each from the state that the last one left."""
+        """Draw ``count`` plans in episodes of ``config.steps`` steps.
+
+        All plans of a step begin with the state that follows from the last plan of the step before.
+        """
         found: list[Rollout] = []
         state: torch.Tensor | None = None
         for step in range(1, self._config.steps + 1):
-            is_dropping = self._config.dropout > 0  # masks follow from a seed
+            is_dropping = self._config.dropout > 0  # then a seed is drawn, which the masks follow from
             situation = Situation(state, int(torch.randint(2**62, (1,), generator=generator)) if is_dropping else None)
             view = self.network.view(situation)
             parses = self.network.parse(view, -(-count // self._config.steps), generator)
@@ -107,13 +113,13 @@ class GroupPolicy(Policy):
 
     @torch.no_grad()
     def best(self, generator: torch.Generator) -> Rollout:
-        """The most probable groups, each on its best device; ties are broken at random."""
+        """Return the most probable parse, each group on its most probable device; ties are broken at random."""
         view = self.network.view(Situation())
         return self._draws(Situation(), view, self.network.parse(view), Exploring(heat=GREEDY), generator)[0]
 
     @torch.no_grad()
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
-        """Groupings that allow the plans: edges between devices are dropped, the others drawn as ever."""
+        """Return rollouts of plans, with parses that allow them: edges between devices are dropped, others drawn."""
         view = self.network.view(Situation())
         parses = self.network.parse(view, len(plans), generator, [plan.placement.copy() for plan in plans])
         order = np.stack([order_of(self._costs, plan) for plan in plans])
@@ -121,7 +127,10 @@ class GroupPolicy(Policy):
         return self._draws(Situation(), view, parses, Exploring(), generator, forced=(order, device))
 
     def loss(self, rollouts: Sequence[Rollout], advantages: torch.Tensor | None, aim: Aim) -> torch.Tensor:
-        """See ``Policy``; of tables times their gradients, which a compiled pass over all decisions adds up."""
+        """Return the loss that ``Policy`` defines.
+
+        It is computed as the sum of the tables times their gradients, which a compiled loop over decisions adds up.
+        """
         weights = torch.ones(len(rollouts)) if advantages is None else advantages
         entropy, clip = (0.0, None) if advantages is None else (aim.entropy, aim.clip)
         num = sum(self._count(rollout.record) for rollout in rollouts)
@@ -145,12 +154,12 @@ class GroupPolicy(Policy):
         return -(aim.imitation if advantages is None else 1.0) * total / num
 
     def _count(self, draw: Draw) -> int:
-        """The decisions of a draw."""
+        """Return the number of decisions of a draw."""
         on_order = len(draw.episode.order) * self._config.learns_order
         return int(draw.episode.able.any(axis=1).sum()) + on_order + len(draw.edges)
 
     def _given(self, view: View, parses: Sequence[Parse]) -> Tables:
-        """The tables for groupings from one situation."""
+        """Return the tables for parses from one situation."""
         groups = self._groups(tuple(parses))
         pooled, edges, of_edges = self.network.embed(view, groups)
         select = self._urgency + (self.network.urgency(view) if self._config.learns_order else 0.0)
@@ -187,7 +196,17 @@ class GroupPolicy(Policy):
         step: int = 1,
         forced: tuple[IntArray, IntArray] | None = None,
     ) -> list[Rollout]:
-        """A plan for each of several groupings from one situation."""
+        """Return a rollout for each of several parses from one situation.
+
+        Args:
+            situation: Situation in which plans are drawn.
+            view: Output of the forward pass for the situation.
+            parses: Parses B.
+            exploring: Share of uniform decisions, and temperature of the others.
+            generator: Source of randomness.
+            step: Position of the plans in their episodes, from 1.
+            forced: Units [B, U] and devices [B, U] of every step, to be recorded instead of drawn ones.
+        """
         given = self._given(view, parses)
         labels = self._groups(tuple(parses)).labels
         learns_order = self._config.learns_order
@@ -207,7 +226,7 @@ class GroupPolicy(Policy):
 
 
 class HsdagPlacer(LearnedPlacer[HsdagConfig]):
-    """Learns groups of units and their devices together; see docs/learned-methods.md."""
+    """Placer that learns groups of units and their devices together; see docs/learned-methods.md."""
 
     name = "hsdag"
     needs_costs = False
@@ -216,7 +235,7 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
     paper_reward = "measured"
 
     def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:
-        """Features of units, and of their costs where these are known and asked for."""
+        """Return an untrained policy on features of units, and on their costs if known and asked for."""
         options = self.options
         graph = problem.units.graph
         values = feature_matrix(problem.units, feature_groups(options)).values
@@ -235,7 +254,7 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
 
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:
-    """The feature groups that the options of Table 3 leave on, in the order of the feature matrix."""
+    """Return the feature groups that the options of Table 3 leave on, in the order of the feature matrix."""
     is_on = {"output_shape": config.output_shape, "positional": config.node_id}
     is_on |= dict.fromkeys(STRUCTURE_GROUPS, config.structure)
     return tuple(group for group in GROUPS if is_on.get(group, True))
