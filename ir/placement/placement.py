@@ -35,11 +35,8 @@ ops on CUDA GPUs.
 ExecutorChoice: TypeAlias = Literal["auto", ExecutorName]
 """Executors that ``hsdag place`` searches for; ``auto`` compares hsdag's own executor with HETERO."""
 
-ReferenceName: TypeAlias = Literal["cpu", "op-by-op", "numpy", "onnxruntime"]
-"""What computes the outputs that a placement's outputs are compared with.
-
-NumPy only does for workloads; results of earlier versions may name ONNX Runtime.
-"""
+ReferenceName: TypeAlias = Literal["cpu", "op-by-op", "numpy"]
+"""What computes the outputs that a placement's outputs are compared with; NumPy only does for workloads."""
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "op-by-op")
 """References that a user can choose."""
 
@@ -141,9 +138,8 @@ class Placement(Record):
 
     Args:
         data_shapes: The scenarios on which a model with dynamic shapes was measured, in the form of ``--data-shape``.
-        affinity: The device of each op by its name in ``ComputationGraph.canonical_names``, in files of version 1 by
-            OpenVINO's friendly name. Ops of ``shards`` have none, as several devices compute them; no op has one where
-            there are ``copies`` of the whole model.
+        affinity: The device of each op by its name in ``ComputationGraph.canonical_names``. Ops of ``shards``
+            have none, as several devices compute them; no op has one where there are ``copies`` of the whole model.
         names: The friendly name of each op.
         priority: The rank of each op; of the ready ops of a device the one of the smallest rank runs first.
 
@@ -151,7 +147,7 @@ class Placement(Record):
     """
 
     format: Literal["hsdag-placement"] = FORMAT_NAME
-    version: Literal[1, 2, 3] = FORMAT_VERSION
+    version: Literal[2, 3] = FORMAT_VERSION
     model: ModelRecord
     devices: list[DeviceSpec] = Field(min_length=1)
     affinity: dict[str, str] = Field(default={}, repr=False)
@@ -227,7 +223,7 @@ class Placement(Record):
         >>> placement.used_devices
         ('CPU',)
         """
-        return parse_record(Placement, text, origin, (1, FORMAT_VERSION, SPREAD_VERSION))
+        return parse_record(Placement, text, origin, (FORMAT_VERSION, SPREAD_VERSION))
 
     def save(self, path: str | Path) -> None:
         """Write the file atomically. Raises OutputError."""
@@ -241,10 +237,10 @@ class Placement(Record):
     def devices_of(self, graph: ComputationGraph) -> list[str]:
         """Return [N] the name of the device of each op of a graph.
 
-        Raises PlacementError when the placement is not for the model of this graph, by the names of its ops and, from
-        version 2 on, by its fingerprint; and where it divides ops or copies the model.
+        Raises PlacementError when the placement is not for the model of this graph, by its fingerprint and the names
+        of its ops; and where it divides ops or copies the model.
         """
-        keys = self._keys(graph)
+        keys = graph.canonical_names
         self.check_model(graph)
         if self.shards or self.copies:
             raise PlacementError(
@@ -282,12 +278,12 @@ class Placement(Record):
         """Raise PlacementError where the fingerprint says that the placement is for another model."""
         from hsdag.ir.graph.build import fingerprint
 
-        if self.version > 1 and fingerprint(graph) != self.model.fingerprint:
+        if fingerprint(graph) != self.model.fingerprint:
             raise PlacementError(self._mismatch(graph))
 
     def priority_of(self, graph: ComputationGraph) -> list[int | None] | None:
         """Return [N] the rank of each op of a graph, None where it has none; None if no op has one."""
-        return [self.priority.get(key) for key in self._keys(graph)] if self.priority else None
+        return [self.priority.get(op) for op in graph.canonical_names] if self.priority else None
 
     def check_openvino(self) -> None:
         """Raise PlacementError if the devices are not OpenVINO's."""
@@ -300,9 +296,6 @@ class Placement(Record):
     def name_of(self, op: str) -> str:
         """Return the friendly name of an op of the affinity map."""
         return self.names.get(op, op)
-
-    def _keys(self, graph: ComputationGraph) -> tuple[str, ...]:
-        return graph.canonical_names if self.version > 1 else graph.op_names
 
     def _mismatch(self, graph: ComputationGraph) -> str:
         record = ModelRecord.of(graph)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from hsdag.base.errors import FileFormatError, OptionError
-from hsdag.base.files import first_problem, parse_document, read_text
+from hsdag.base.errors import FileFormatError
 from hsdag.base.host import command_line
 from hsdag.drawing import Displayable, html_summary, in_bytes, shortened, text_table
 from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
@@ -37,6 +36,8 @@ from hsdag.search.evaluators.recording import Event
 
 if TYPE_CHECKING:
     import openvino as ov
+
+RESULT_VERSION: Literal[2] = 2
 
 SHOWN_REASONS = 3
 """Largest number of different reasons that a count of failures names; the run folder has all."""
@@ -311,7 +312,7 @@ class PlaceResult(Displayable, Record):
     """
 
     format: Literal["hsdag-result"] = "hsdag-result"
-    version: Literal[2] = 2
+    version: Literal[2] = RESULT_VERSION
     sentence: Words
     objective: str
     unit: str
@@ -543,50 +544,6 @@ class PlaceResult(Displayable, Record):
     def _repr_html_(self) -> str:
         chosen = next(i for i, row in enumerate(self.rows) if row.is_answer)
         return html_summary("\n".join(self.lines or self.summary), *self.table(), chosen)
-
-
-def read_result(path: Path) -> PlaceResult:
-    """Read a result, also one of version 1. Raises FileFormatError if it is missing or damaged."""
-    document = parse_document(read_text(path), str(path), "hsdag-result", (1, 2))
-    try:
-        return PlaceResult.model_validate(_of_version_1(document) if document["version"] == 1 else document)
-    except (KeyError, TypeError, AttributeError, OptionError) as error:
-        raise FileFormatError(f"{path}: answer: not that of a search, or figures are missing: {error}") from error
-    except ValidationError as error:
-        raise FileFormatError(f"{path}: {first_problem(error)}") from error
-
-
-def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a document of version 1, which had the unit in its names. Raises KeyError, TypeError if it is damaged."""
-    old = document["answer"]
-    objective = find_objective(str(old["objective"]))
-    rows = [
-        {
-            **{name: row[name] for name in ("name", "runs", "ci95", "rounds", "submodels", "ops")},
-            "median": row[f"median_{objective.suffix}"],
-            "p95": row[f"p95_{objective.suffix}"],
-            "ratio": row["ratio_to_best_single"],
-            "is_answer": row["answer"],
-        }
-        for row in old["rows"]
-    ]
-    same = ("sentence", "failures", "turned_down", "members", "search_s", "interrupted", "warnings", "run_folder")
-    verdict = {"versus": old["reference"], "reason": old["objection"]}
-    verdict |= {name: old[name] for name in ("tolerance", "difference")}
-    tally = {"tried": old["evaluations"], "failures": old["evaluation_failures"]}
-    kept = ("placement", "model_path", "costs", "timeline", "environment", "budget_s", "finished")
-    return {
-        "objective": objective.name,
-        "unit": objective.unit,
-        "value": next((row["median"] for row in rows if row["is_answer"]), None),
-        "rows": rows,
-        "verdict": verdict,
-        "tally": {**tally, "simulated": old["simulated_evaluations"]},
-        "weight_bytes": old["held_bytes"],
-        "samples": document["samples_s"],
-        **{name: old[name] for name in same if name in old},
-        **{name: document[name] for name in kept if name in document},
-    }
 
 
 def is_disturbed(ratio: Ratio, others: float) -> bool:
