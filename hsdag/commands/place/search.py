@@ -15,11 +15,11 @@ import numpy as np
 from hsdag.base.errors import DeviceError, SearchError
 from hsdag.base.kernels import compiling_at_most
 from hsdag.base.processes import CandidateFailed
-from hsdag.commands.place.comparison import RUNS_EACH_ROUND, Pace, Verifier, check_of
 from hsdag.commands.place.copies import Copies, proposed_copies
 from hsdag.commands.place.kinds import SHARDS, SPLIT, Kinds, contiguous
 from hsdag.commands.place.limits import within_difference
 from hsdag.commands.place.loaded_model import with_costs
+from hsdag.commands.place.pace import RUNS_EACH_ROUND, Pace
 from hsdag.commands.place.run_folder import RunFolder, RunRecord
 from hsdag.commands.place.session import Session, normalize_objective
 from hsdag.commands.place.shards import (
@@ -31,6 +31,7 @@ from hsdag.commands.place.shards import (
     told_undivided,
 )
 from hsdag.commands.place.tuning import Tuned
+from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.state import results_by_chance
 from hsdag.methods.base import Placer

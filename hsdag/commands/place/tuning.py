@@ -13,9 +13,10 @@ import numpy as np
 import psutil
 
 from hsdag.base.processes import CandidateFailed
-from hsdag.commands.place.comparison import FinalComparison, Verifier, check_of
+from hsdag.commands.place.comparison import FinalComparison
 from hsdag.commands.place.result import DeviceSettings, TriedSetting, is_disturbed
 from hsdag.commands.place.session import Session
+from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.machine.devices import DeviceSet, cpu_topology, default_of

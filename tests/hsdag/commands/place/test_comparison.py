@@ -16,15 +16,15 @@ from hsdag.base.errors import SearchError
 from hsdag.base.processes import WorkerClient
 from hsdag.commands.place.comparison import (
     NO_TIME,
-    PART_S,
-    Check,
+    Candidates,
     FinalComparison,
-    Pace,
-    Verifier,
+    TimeLimits,
     family_ratios,
     final_comparison,
 )
+from hsdag.commands.place.pace import PART_S, Pace
 from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.verifying import Check, Verifier
 from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.shards.regions import Region
@@ -33,6 +33,7 @@ from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, worker_clie
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
+from hsdag.search.driver import Watcher
 
 WHOLE = Candidate("CPU")
 SPECS = parse_devices(",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB"))
@@ -83,19 +84,23 @@ def compared(
 
     result = final_comparison(
         CandidateRunner(client, LATENCY),
-        dict.fromkeys(finalists, WHOLE),
-        {"CPU": WHOLE, **dict.fromkeys(slow, WHOLE)},
-        {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
-        Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
+        Candidates(
+            dict.fromkeys(finalists, WHOLE),
+            {"CPU": WHOLE, **dict.fromkeys(slow, WHOLE)},
+            {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
+            disallowed=disallowed or {},
+            slow=[name for name, is_known in slow.items() if is_known],
+        ),
+        TimeLimits(
+            Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
+            end_s=time.monotonic() + 1e3,
+            after_s=after_s,
+            opening_s=lambda _: opening_s,
+            clock=lambda: now_s,
+        ),
         Check(reduced="bf16"),
-        disallowed=disallowed,
-        slow=[name for name, is_known in slow.items() if is_known],
-        end_s=time.monotonic() + 1e3,
-        opening_s=lambda _: opening_s,
-        after_s=after_s,
         rng=np.random.default_rng(0),
-        on_step=on_step,
-        clock=lambda: now_s,
+        watcher=Watcher(on_step=on_step),
     )
     return result, now_s
 
@@ -200,8 +205,9 @@ def alone(
     **more: Any,
 ) -> FinalComparison:
     """A comparison with a device that does not exist, or with other ones."""
-    protocol, runner = Protocol(min_rounds=4, max_rounds=6, turn_s=0.001), CandidateRunner(client, LATENCY)
-    return final_comparison(runner, finalists, singles, {}, protocol, check, rng=np.random.default_rng(0), **more)
+    limits, runner = TimeLimits(Protocol(min_rounds=4, max_rounds=6, turn_s=0.001)), CandidateRunner(client, LATENCY)
+    candidates = Candidates(finalists, singles, **more)
+    return final_comparison(runner, candidates, limits, check, rng=np.random.default_rng(0))
 
 
 def test_where_no_device_runs_the_model_alone_a_placement_that_does_and_computes_the_same_is_the_answer(
@@ -270,21 +276,19 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
 
     monkeypatch.setattr(Verifier, "in_own_process", judged)
     monkeypatch.setattr(Verifier, "compared", judged)
-    runner, protocol = Timed(client, LATENCY), Protocol(min_rounds=8, max_rounds=8, turn_s=0.001)
+    runner, limits = Timed(client, LATENCY), TimeLimits(Protocol(min_rounds=8, max_rounds=8, turn_s=0.001))
     runner.seconds = {name: 1e-3 * ms for name, ms in times_ms.items()}
     start = {name: WHOLE for name in times_ms if name == "start"}
     singles = {name: WHOLE for name in times_ms if name not in ("start", "placement 1")}
     check = Check(reduced="bf16", max_difference=0.1 if "differs" in times_ms else None)
-    rng = np.random.default_rng(0)
-    found = final_comparison(
-        runner, {"placement 1": WHOLE}, singles, {}, protocol, check, start=start, rng=rng, **given
-    )
+    candidates = Candidates({"placement 1": WHOLE}, singles, start=start, **given)
+    found = final_comparison(runner, candidates, limits, check, rng=np.random.default_rng(0))
     assert (found.answer, found.best_single) == (answer, best_single)
     assert all(found.ratios[name].value == pytest.approx(3.0 / times_ms[name]) for name in start)
     assert (found.whole_devices == ("CPU",)) == (
         "whole_devices" in given and answer == "placement 1" and "disallowed" not in given
     )
-    assert found.disallowed.keys() >= given.get("disallowed", {}).keys()
+    assert found.candidates.disallowed.keys() >= given.get("disallowed", {}).keys()
     assert check.is_limit or answer == "A" or "A" not in found.verdicts  # what is not the answer is not objected to
 
 
