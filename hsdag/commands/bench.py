@@ -18,6 +18,7 @@ from hsdag.base.errors import OptionError, SearchError, checked, chosen
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import family_ratios
 from hsdag.commands.place.load_placement import load_placement
+from hsdag.commands.place.loaded_model import Inputs
 from hsdag.commands.place.result import PlaceResult, ScenarioRecord
 from hsdag.commands.place.session import Session, measured_timeline, placed_candidate
 from hsdag.drawing import Displayable
@@ -262,12 +263,11 @@ def bench(
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)
-    given: dict[str, Any] = {"shapes": input_shapes(shape), "spare": spare, "scenarios": scenarios, "seed": seed}
-    given |= {"inputs": None if inputs is None else Path(inputs), "executor": "cuda" if on_torch else "hetero"}
+    given = Inputs(input_shapes(shape), spare, scenarios, None if inputs is None else Path(inputs), seed)
     if on_torch:  # a workload named without options stands for the one that a placement is for
         known_as = [each.model.name for each in placed.values() if names_workload(each.model.name)]
         model = next((name for name in known_as if name.partition("[")[0] == str(model)), model)
-    with Session(model, DeviceSet(specs, ()), **given) as session:
+    with Session(model, DeviceSet(specs, ()), given, executor="cuda" if on_torch else "hetero") as session:
         candidates = {spec.name: Candidate(spec.openvino_name) for spec in alone}
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placed.items():

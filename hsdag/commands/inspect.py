@@ -229,9 +229,10 @@ def inspect(
     if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
         device_set = resolve_devices(devices, None)
         if devices is not None and len(device_set.placed) > 1:
+            from hsdag.commands.place.loaded_model import Inputs
             from hsdag.commands.place.session import Session  # imported here because it loads all of a search
 
-            with Session(model, device_set, shapes=shapes, scenarios=scenarios) as session:
+            with Session(model, device_set, Inputs(shapes, scenarios=scenarios)) as session:
                 missing = {spec.name: session.unsupported_ops(spec) for spec in device_set.placed}
                 shards = shard_bound(session, session.profile(side_by_side=True))
         else:

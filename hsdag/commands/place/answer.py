@@ -26,8 +26,8 @@ NO_MEMORY = "No device has the memory for the whole model"
 
 
 @dataclass(frozen=True)
-class Gain:
-    """What the answer gains over the best single device.
+class Lead:
+    """Lead of the answer over the best single device.
 
     Attributes:
         answer: Name of the answer.
@@ -47,7 +47,7 @@ class Gain:
 
     @property
     def word(self) -> str:
-        """Word for what gains."""
+        """Word for a candidate with a larger ratio."""
         return "faster" if self.takes == LATENCY.takes else "better"
 
 
@@ -116,69 +116,69 @@ class Alternatives:
     over_start: Ratio | None = None
 
 
-def speed_sentence(gain: Gain, others: NotChosen | None = None, alternatives: Alternatives | None = None) -> str:
+def speed_sentence(lead: Lead, others: NotChosen | None = None, alternatives: Alternatives | None = None) -> str:
     """Return what the answer gains, and what was faster but is not the answer, in a sentence or two."""
     others, alternatives = others or NotChosen(), alternatives or Alternatives()
-    ruled_out = {name: why for name, why in others.disallowed.items() if name != gain.best_single}
+    ruled_out = {name: why for name, why in others.disallowed.items() if name != lead.best_single}
     clauses = [
-        *_over_single(gain, others),
-        *_over_alternatives(gain, alternatives),
-        *(f"{name} was {gain.word}, but is ruled out: {why}" for name, why in ruled_out.items()),
+        *_over_single(lead, others),
+        *_over_alternatives(lead, alternatives),
+        *(f"{name} was {lead.word}, but is ruled out: {why}" for name, why in ruled_out.items()),
     ]
     said = [
         "; ".join(clauses),
-        *(f"The whole {name} was {gain.word} than its parts: {do}" for name, do in others.whole_devices.items()),
+        *(f"The whole {name} was {lead.word} than its parts: {do}" for name, do in others.whole_devices.items()),
     ]
     return " ".join(f"{each}." for each in said)
 
 
-def _over_single(gain: Gain, others: NotChosen) -> list[str]:
+def _over_single(lead: Lead, others: NotChosen) -> list[str]:
     """Return clauses on the answer and the best single device."""
-    best_single, ratio, takes = gain.best_single, gain.ratio, gain.takes
+    best_single, ratio, takes = lead.best_single, lead.ratio, lead.takes
     if best_single is None:
-        return [f"{gain.no_single}; the placement does"]
+        return [f"{lead.no_single}; the placement does"]
     if best_single in others.disallowed:
         than = "as" if takes == LATENCY.takes else "of"
         return [
             f"The best single device, {best_single}, is ruled out: {others.disallowed[best_single]}",
             f"it takes {ratio.value:.2f} {takes} {than} the placement {_interval(ratio)}",
         ]
-    if gain.answer == best_single:
-        return [_why_the_device(best_single, gain, others)]
+    if lead.answer == best_single:
+        return [_why_the_device(best_single, lead, others)]
     if takes != LATENCY.takes:
         times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
         return [f"The best single device, {best_single}, {times}"]
     value, low, high = (100 * (each - 1) for each in (ratio.value, ratio.low, ratio.high))
     faster = f"{value:.1f}% faster (95% interval {low:.1f}% to {high:.1f}%)"
-    if is_disturbed(ratio, gain.busy):
+    if is_disturbed(ratio, lead.busy):
         return [
             f"Not decided: the placement measured {faster} than the best single device, {best_single}, while "
-            f"other programs took {gain.busy:.0%} of the processors; end them, and place the model again"
+            f"other programs took {lead.busy:.0%} of the processors; end them, and place the model again"
         ]
     return [f"The placement is {faster} than the best single device, {best_single}"]
 
 
-def _why_the_device(device: str, gain: Gain, others: NotChosen) -> str:
+def _why_the_device(device: str, lead: Lead, others: NotChosen) -> str:
     """Return the clause on why the best single device is the answer."""
     rejected = others.rejected.items()
-    down = [f"{name} was {gain.word}, but {reason}" for name, reason in rejected if name != device]
-    reasons = "; ".join(down) or others.uncompared or _nearest_words(device, others.nearest, gain.takes)
+    down = [f"{name} was {lead.word}, but {reason}" for name, reason in rejected if name != device]
+    reasons = "; ".join(down) or others.uncompared or _nearest_words(device, others.nearest, lead.takes)
     is_open = any(TOO_FEW in reason for _, reason in rejected)
     return f"Not decided: {reasons}" if is_open else f"{reasons[:1].upper()}{reasons[1:]}"
 
 
-def _over_alternatives(gain: Gain, alternatives: Alternatives) -> list[str]:
+def _over_alternatives(lead: Lead, alternatives: Alternatives) -> list[str]:
     """Return clauses on another executor, the placement to start with, and OpenVINO's own choices if faster."""
     clauses, over_twin, over_start = list[str](), alternatives.over_twin, alternatives.over_start
     if over_twin is not None:
         executor, placement = alternatives.twin
-        clauses.append(f"{executor} takes {over_twin.value:.2f} {gain.takes} {placement} {_interval(over_twin)}")
+        clauses.append(f"{executor} takes {over_twin.value:.2f} {lead.takes} {placement} {_interval(over_twin)}")
     if over_start is not None and over_start.value != 1.0:
-        clauses.append(f"the one to start with takes {over_start.value:.2f} {gain.takes} {_interval(over_start)}")
+        clauses.append(f"the one to start with takes {over_start.value:.2f} {lead.takes} {_interval(over_start)}")
     elif over_start is not None:
         clauses.append("it is the one to start with")
     if faster := " and ".join(name for name, over in alternatives.automatic.items() if over.is_faster):
-        own = f"OpenVINO's own {faster} measured {gain.word} than the placement"
+        own = f"OpenVINO's own {faster} measured {lead.word} than the placement"
         clauses.append(own if alternatives.ignored is None else f"{own} {alternatives.ignored}")
     return clauses
 

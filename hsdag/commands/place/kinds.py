@@ -18,6 +18,7 @@ import numpy as np
 from hsdag.base.errors import DeviceError
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.copies import proposed_copies
+from hsdag.commands.place.limits import too_large
 from hsdag.commands.place.pace import Deadline, Pace
 from hsdag.commands.place.session import Session
 from hsdag.commands.place.shards import NEAR, ShardProposals, sharded_candidate
@@ -179,9 +180,9 @@ class _Trial:
     def run(self) -> Kinds:
         """Time the first of each group of equal devices, then kinds that use several, then the remaining devices."""
         session = self._session
-        too_large = session.too_large(None)
-        able = [spec for spec in session.devices.placed if spec.name not in too_large]
-        others = [spec for spec in session.devices.rivals if spec.name not in {*too_large, *session.devices.defaults}]
+        ruled_out = too_large(session, None)
+        able = [spec for spec in session.devices.placed if spec.name not in ruled_out]
+        others = [spec for spec in session.devices.rivals if spec.name not in {*ruled_out, *session.devices.defaults}]
         alike: dict[str, list[DeviceSpec]] = {}
         for spec in able:
             alike.setdefault(str((spec.plugin, sorted(spec.properties.items()))), []).append(spec)

@@ -21,7 +21,7 @@ from hsdag.commands.place.answer import (
     NO_MEMORY,
     NO_SINGLE,
     Alternatives,
-    Gain,
+    Lead,
     NotChosen,
     ignored,
     speed_sentence,
@@ -30,6 +30,7 @@ from hsdag.commands.place.answer import (
 )
 from hsdag.commands.place.bound import least_s, left_to_gain
 from hsdag.commands.place.comparison import NO_TIME, START, UNDER_HETERO, FinalComparison, family_ratios
+from hsdag.commands.place.limits import too_large
 from hsdag.commands.place.pace import Pace
 from hsdag.commands.place.result import (
     CostsRecord,
@@ -86,7 +87,7 @@ class Outcome:
         session, options, folder = search.session, search.options, search.folder
         loaded, devices = session.loaded, session.devices.all
         rows, wanted = self.rows, self.wanted()
-        too_large = {name: f"it was left out: {why}" for name, why in self.too_large.items()}
+        left_out = {name: f"it was left out: {why}" for name, why in self.too_large.items()}
         hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in devices}
         return PlaceResult(
             sentence=self.sentence,
@@ -97,7 +98,7 @@ class Outcome:
             placement_file=None if placement_file is None else str(placement_file),
             rows=rows,
             no_single=self.no_single,
-            failures={**too_large, **final.comparison.failures},
+            failures={**left_out, **final.comparison.failures},
             turned_down=self.not_chosen.reasons,
             verdict=final.verdicts[final.answer],
             finalists={name: PlanRecord.of(plan, len(devices)) for name, plan in search.plans.items()},
@@ -202,7 +203,7 @@ class Outcome:
     @cached_property
     def too_large(self) -> dict[str, str]:
         """Why devices cannot hold the whole model, by name."""
-        return self.search.session.too_large(self.search.profile)
+        return too_large(self.search.session, self.search.profile)
 
     @cached_property
     def settings(self) -> tuple[DeviceSettings, ...]:
@@ -226,7 +227,7 @@ class Outcome:
             only = session.devices.placed[0].name
             known = [each for each in self.settings if each.device == only]
             return one_device_sentence(known[0] if known else None, only, more)
-        gain = Gain(
+        lead = Lead(
             final.answer,
             final.best_single,
             final.ratios[final.answer],
@@ -235,7 +236,7 @@ class Outcome:
             self.no_single,
         )
         others = replace(self.not_chosen, uncompared=self.uncompared)
-        sentence = speed_sentence(gain, others, self._alternatives())
+        sentence = speed_sentence(lead, others, self._alternatives())
         return " ".join(filter(None, [sentence, settings_sentence(self.settings, set(self.devices))]))
 
     def _alternatives(self) -> Alternatives:

@@ -18,7 +18,8 @@ from hsdag.base.kernels import compiling_at_most
 from hsdag.commands.place.comparison import START, UNDER_HETERO, Candidates, TimeLimits, final_comparison
 from hsdag.commands.place.devices import devices_of, settled
 from hsdag.commands.place.kinds import COPIES, SHARDS, Kinds, timed_kinds
-from hsdag.commands.place.limits import check_start, disallowed_devices, disallowed_start
+from hsdag.commands.place.limits import check_start, disallowed_devices, disallowed_start, too_large
+from hsdag.commands.place.loaded_model import Inputs
 from hsdag.commands.place.outcome import Outcome
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RESULT, RUN
@@ -29,6 +30,7 @@ from hsdag.commands.place.tuning import forget_beaten, tune
 from hsdag.commands.place.verifying import check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.placement.placement import Placement
+from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets, plain_targets
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
@@ -67,32 +69,11 @@ def run_place(
     watcher = watcher or Watcher()
     begin_s = time.monotonic() if begin_s is None else begin_s
     options.check()
-    if output is not None:
-        check_writable(output)
-    if run_folder is not None:  # missing parent folders are made as well
-        check_writable(next(each for each in (run_folder, *run_folder.parents) if each.parent.exists()), is_folder=True)
-        if resume and not (run_folder / RUN).is_file():
-            raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without --resume")
+    _check_paths(run_folder, output, resume=resume)
     watcher.on_phase("loading devices")
     devices, fixed = settled(devices_of(options), options.start, run_folder if resume else None)
     watcher.on_phase("reading the model")
-    with (
-        Session(
-            source,
-            devices,
-            shapes=options.shapes,
-            seed=options.seed,
-            inputs=options.inputs,
-            scenarios=options.scenarios,
-            memory_bytes=options.memory_bytes,
-            pins=options.pins,
-            objective=options.objective,
-            candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
-            executor=options.search_executor,
-            kernels_s=KERNELS_SHARE * options.budget_s,
-        ) as session,
-        compiling_at_most(KERNELS_SHARE * options.budget_s),
-    ):
+    with _session(source, devices, options) as session, compiling_at_most(KERNELS_SHARE * options.budget_s):
         left: Call[list[str]] = Call("left_to_openvino")
         types = session.client.call(left, options.candidate_limit_s) if session.is_on_torch else ()
         if types:
@@ -123,6 +104,31 @@ def run_place(
                 f"{spent_s - read_s - tried_s - search.search_s:.0f} s"
             )
     return result
+
+
+def _check_paths(run_folder: Path | None, output: Path | None, *, resume: bool) -> None:
+    """Raise OutputError if the folder or the placement cannot be written, SearchError if there is nothing to resume."""
+    if output is not None:
+        check_writable(output)
+    if run_folder is not None:  # missing parent folders are made as well
+        check_writable(next(each for each in (run_folder, *run_folder.parents) if each.parent.exists()), is_folder=True)
+        if resume and not (run_folder / RUN).is_file():
+            raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without --resume")
+
+
+def _session(source: Any, devices: DeviceSet, options: PlaceOptions) -> Session:
+    """Return the session of a search."""
+    return Session(
+        source,
+        devices,
+        Inputs(options.shapes, None, options.scenarios, options.inputs, options.seed),
+        objective=options.objective,
+        executor=options.search_executor,
+        memory_bytes=options.memory_bytes,
+        pins=options.pins,
+        candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
+        kernels_s=KERNELS_SHARE * options.budget_s,
+    )
 
 
 def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
@@ -192,14 +198,14 @@ def _candidates(search: Search, start: Mapping[str, Candidate], *, interrupted: 
     if len(session.devices.placed) > 1:
         own = automatic_candidates(session)
         baselines = {n: each for n, each in own.items() if not is_one_device(session, each.target)} | baselines
-    too_large = session.too_large(profile)
+    ruled_out = too_large(session, profile)
     disallowed = disallowed_devices(session, options, profile)
     if options.start is not None and profile is not None:
         why = disallowed_start(session, options.start, profile)
         disallowed |= {} if why is None else dict.fromkeys(start, why)
     return Candidates(
         finalists=placed,
-        singles={s.name: Candidate(s.openvino_name) for s in session.devices.all if s.name not in too_large},
+        singles={s.name: Candidate(s.openvino_name) for s in session.devices.all if s.name not in ruled_out},
         automatic=baselines,
         start=start,
         disallowed=disallowed,

@@ -388,7 +388,7 @@ class Search:
             if not is_short:
                 targets = () if session.is_on_torch else automatic_targets(session.devices.placed, ())
                 chosen = [session.automatic_ops(target) for target in targets if target.startswith("HETERO:")]
-                own = [session.of_units(self.problem, ops) for ops in chosen]  # the least that a search ends with
+                own = [session.model.of_units(self.problem, ops) for ops in chosen]  # the least that a search ends with
                 given = [Plan(units) for units in own if units is not None]
                 driver.guess([*staged, *given, *self._first_splits()])
             is_compiled = self._compile(placer, takes_order=recorder.takes_order)
@@ -437,7 +437,7 @@ class Search:
 
         A split that was timed before the search and has not lost comes first.
         """
-        early = self.session.of_units(self.problem, self.kinds.split) if self.kinds.is_near(SPLIT) else None
+        early = self.session.model.of_units(self.problem, self.kinds.split) if self.kinds.is_near(SPLIT) else None
         known = [] if early is None else [Plan(early)]
         if self.costs is None or self.profile is None:
             return known
@@ -507,7 +507,7 @@ class Search:
         if start is None:
             return []
         names = {device.name: device.openvino_name for device in start.devices}
-        placement = session.of_units(problem, [names[device] for device in start.devices_of(session.graph)])
+        placement = session.model.of_units(problem, [names[device] for device in start.devices_of(session.graph)])
         if placement is None:
             note = "the placement to start with is no plan of this search, and takes part in the comparison alone"
             self.watcher.note(note)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.pace import Deadline
 from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.session import Session
 from hsdag.ir.placement.placement import ReferenceName
 from hsdag.runtime.machine.devices import reduced_precision
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner
-
-if TYPE_CHECKING:
-    from hsdag.commands.place.session import Session
-    from hsdag.search.options import PlaceOptions
+from hsdag.search.options import PlaceOptions
 
 TOLERANCE_FULL_PRECISION = 1e-4
 """Relative difference of outputs that is always accepted where all devices compute in single precision."""

@@ -100,15 +100,15 @@ def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
         times, [(0, 1), (1, 2)], weight_bytes=10.0, output_bytes=1.0, device_names=names[:2], link_latency_s=1.0
     )
     specs = [DeviceSpec(name, "CPU") for name in names]
+    of_units = lambda _, chosen: np.array([each == "B" for each in chosen], dtype=np.int64)  # noqa: E731
     return cast(
         Session,
         SimpleNamespace(
             devices=DeviceSet(tuple(specs[:2]), tuple(specs[2:])),
             memory_limits=lambda _: limits,
             problem=lambda **_: problem_of(costs),
-            of_units=lambda _, chosen: np.array([each == "B" for each in chosen], dtype=np.int64),
             graph=graph_from_edges(["MatMul"] * 3, [(0, 1), (1, 2)]),
-            model=SimpleNamespace(pinned=np.array([NOT_PINNED, 1, NOT_PINNED])),
+            model=SimpleNamespace(pinned=np.array([NOT_PINNED, 1, NOT_PINNED]), of_units=of_units),
             widens=np.zeros(2, dtype=np.bool_),
         ),
     )

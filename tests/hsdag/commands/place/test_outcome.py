@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hsdag.base.processes import Request, WorkerClient
-from hsdag.commands.place.answer import Alternatives, Gain, NotChosen, ignored, speed_sentence, too_few_rounds
+from hsdag.commands.place.answer import Alternatives, Lead, NotChosen, ignored, speed_sentence, too_few_rounds
 from hsdag.commands.place.comparison import Candidates
 from hsdag.commands.place.copies import Copies
 from hsdag.commands.place.kinds import Kinds
@@ -71,14 +71,14 @@ GAIN = "The placement is 25.0% faster (95% interval 20.0% to 30.0%) than the bes
 WHY = {"B": "its outputs differ by 0.3"}
 
 
-WON, TIED = Gain("placement 1", "CPU", FASTER), Gain("CPU", "CPU", EQUAL)
+WON, TIED = Lead("placement 1", "CPU", FASTER), Lead("CPU", "CPU", EQUAL)
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ((TIED,), "No placement beat CPU."),
-        ((Gain("placement 1", None, EQUAL),), "No single device ran the whole model; the placement does."),
+        ((Lead("placement 1", None, EQUAL),), "No single device ran the whole model; the placement does."),
         ((WON, None, Alternatives({"AUTO:CPU": BEATEN})), f"{GAIN}."),
         (
             (TIED, None, Alternatives({"AUTO:CPU": FASTER}, "without --pin")),
@@ -98,12 +98,12 @@ WON, TIED = Gain("placement 1", "CPU", FASTER), Gain("CPU", "CPU", EQUAL)
             "rounds would tell).",
         ),
         (
-            (Gain("placement 1", "B", BEATEN), NotChosen(disallowed=WHY)),
+            (Lead("placement 1", "B", BEATEN), NotChosen(disallowed=WHY)),
             "The best single device, B, is ruled out: its outputs differ by 0.3; it takes 0.50 times as long as "
             "the placement (95% interval 0.40 to 0.60).",
         ),
         (
-            (Gain("A", "A", EQUAL), NotChosen(disallowed=WHY)),
+            (Lead("A", "A", EQUAL), NotChosen(disallowed=WHY)),
             "No placement beat A; B was faster, but is ruled out: its outputs differ by 0.3.",
         ),
         (
@@ -122,7 +122,7 @@ WON, TIED = Gain("placement 1", "CPU", FASTER), Gain("CPU", "CPU", EQUAL)
             "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed.",
         ),
         (
-            (Gain("placement 1", "CPU", Ratio(2.12, 1.21, 3.7), busy=0.85),),
+            (Lead("placement 1", "CPU", Ratio(2.12, 1.21, 3.7), busy=0.85),),
             "Not decided: the placement measured 112.0% faster (95% interval 21.0% to 270.0%) than the best single "
             "device, CPU, while other programs took 85% of the processors; end them, and place the model again.",
         ),
