@@ -19,7 +19,8 @@ from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import family_ratios
 from hsdag.commands.place.load_placement import load_placement
 from hsdag.commands.place.loaded_model import Inputs
-from hsdag.commands.place.result import PlaceResult, ScenarioRecord
+from hsdag.commands.place.records import ScenarioRecord
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.session import Session, measured_timeline, placed_candidate
 from hsdag.drawing import Displayable
 from hsdag.ir.device import DeviceSpec, split_devices

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hsdag.commands.place.comparison import FinalComparison
-from hsdag.commands.place.result import is_disturbed
+from hsdag.commands.place.records import is_disturbed
 from hsdag.runtime.measuring.latency import MAX_ROUNDS, MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.objectives import LATENCY
 from hsdag.search.options import LIMITS, PlaceOptions, flag

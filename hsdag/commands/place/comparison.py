@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.base.errors import SearchError
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.pace import LEAST_FINAL_SHARE, Deadline
-from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.records import Verdict
 from hsdag.commands.place.verifying import Check, Verifier
 from hsdag.runtime.machine.usable import OtherPrograms
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare

@@ -31,16 +31,10 @@ from hsdag.commands.place.answer import (
 from hsdag.commands.place.bound import least_s, left_to_gain
 from hsdag.commands.place.comparison import NO_TIME, START, UNDER_HETERO, FinalComparison, family_ratios
 from hsdag.commands.place.limits import too_large
+from hsdag.commands.place.lines import memory_sentence, next_command
 from hsdag.commands.place.pace import Pace
-from hsdag.commands.place.result import (
-    CostsRecord,
-    DeviceSettings,
-    PlaceResult,
-    PlanRecord,
-    Row,
-    ScenarioRecord,
-    Tally,
-)
+from hsdag.commands.place.records import CostsRecord, DeviceSettings, PlanRecord, Row, ScenarioRecord, Tally
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.search import Search
 from hsdag.commands.place.session import measured_timeline
 from hsdag.commands.place.shards import ops_by_device, weights_by_device
@@ -434,6 +428,20 @@ class Outcome:
         with suppress(SearchError):
             return measured_timeline(search.session, final.candidates.by_name[final.answer], TIMELINE_RUNS)
         return None
+
+
+def with_lines(result: PlaceResult, following: str | None = None) -> PlaceResult:
+    """Return a result with ``lines``: the summary, the files, and the command to run next (``following``)."""
+    written = f"The placement is in {result.placement_file}" if result.placement_file else ""
+    if result.run_folder is not None:
+        written += f"{'; the search' if written else 'The search is'} in {result.run_folder}"
+    following = following or next_command(result.placement, result.model_path, result.placement_file, result.run_folder)
+    objection = result.verdict.reason
+    doubts = [f"Warning: {each}." for each in result.warnings if objection is not None and each.endswith(objection)]
+    begun = result.model_copy(update={"lines": (*doubts, result.run, result.sentence)})
+    memory = memory_sentence(result.weight_bytes, result.state_bytes_per_token, result.scenarios)
+    last = [memory, result.setting, written and f"{written}.", following and f"Next: {following}"]
+    return result.model_copy(update={"lines": tuple(filter(None, [*begun.summary, *last]))})
 
 
 def _versions() -> dict[str, str]:

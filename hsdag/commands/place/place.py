@@ -20,7 +20,7 @@ from hsdag.commands.place.devices import devices_of, settled
 from hsdag.commands.place.kinds import COPIES, SHARDS, Kinds, timed_kinds
 from hsdag.commands.place.limits import check_start, disallowed_devices, disallowed_start, too_large
 from hsdag.commands.place.loaded_model import Inputs
-from hsdag.commands.place.outcome import Outcome
+from hsdag.commands.place.outcome import Outcome, with_lines
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RESULT, RUN
 from hsdag.commands.place.search import Search
@@ -174,7 +174,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     )
     forget_beaten(search.tuned, final)
     result = Outcome(search, final, interrupted).result(output)
-    result = result.with_lines(_dividing(search, result.model_path))
+    result = with_lines(result, _dividing(search, result.model_path))
     if output is not None:
         if (kept := keep_better(output, result.placement)) is not None:
             watcher.note(kept)

@@ -23,7 +23,8 @@ from hsdag.base.errors import FileFormatError, OutputError, SearchError
 from hsdag.base.files import FileLock, first_problem, parse_record, read_text, write_atomically
 from hsdag.commands.place.load_placement import refuse_model
 from hsdag.commands.place.loaded_model import PlacedModel
-from hsdag.commands.place.result import RESULT_VERSION, PlaceResult, PlanRecord
+from hsdag.commands.place.records import PlanRecord
+from hsdag.commands.place.result import RESULT_VERSION, PlaceResult
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph

@@ -15,7 +15,7 @@ import psutil
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import FinalComparison
 from hsdag.commands.place.limits import too_large
-from hsdag.commands.place.result import DeviceSettings, TriedSetting, is_disturbed
+from hsdag.commands.place.records import DeviceSettings, TriedSetting, is_disturbed
 from hsdag.commands.place.session import Session
 from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted

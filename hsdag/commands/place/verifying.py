@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.pace import Deadline
-from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.records import Verdict
 from hsdag.commands.place.session import Session
 from hsdag.ir.placement.placement import ReferenceName
 from hsdag.runtime.machine.devices import reduced_precision

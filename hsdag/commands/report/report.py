@@ -8,7 +8,8 @@ from typing import NamedTuple
 from hsdag.base.errors import checked
 from hsdag.base.files import check_writable, write_atomically
 from hsdag.base.host import command_line
-from hsdag.commands.place.result import PlaceResult, placements_were
+from hsdag.commands.place.records import placements_were
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RunFolder
 from hsdag.ir.placement.placement import Record
 

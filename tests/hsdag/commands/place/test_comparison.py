@@ -23,7 +23,7 @@ from hsdag.commands.place.comparison import (
     final_comparison,
 )
 from hsdag.commands.place.pace import PART_S, Pace
-from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.records import Verdict
 from hsdag.commands.place.verifying import Check, Verifier
 from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import read_graph

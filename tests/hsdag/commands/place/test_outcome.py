@@ -19,7 +19,7 @@ from hsdag.commands.place.copies import Copies
 from hsdag.commands.place.kinds import Kinds
 from hsdag.commands.place.outcome import Outcome
 from hsdag.commands.place.place import proposed_candidates, slow_devices, was_timed
-from hsdag.commands.place.result import Tally, Verdict
+from hsdag.commands.place.records import Tally, Verdict
 from hsdag.commands.place.search import Search
 from hsdag.commands.place.session import Session
 from hsdag.commands.place.wanted import Wanted

@@ -12,7 +12,8 @@ import torch
 
 from hsdag.base.errors import FileFormatError, OutputError, SearchError
 from hsdag.commands.place import run_folder
-from hsdag.commands.place.result import PlaceResult, PlanRecord
+from hsdag.commands.place.records import PlanRecord
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RunFolder, RunRecord
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import ModelRecord

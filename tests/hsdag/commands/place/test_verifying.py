@@ -12,7 +12,7 @@ import pytest
 
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.pace import Deadline
-from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.records import Verdict
 from hsdag.commands.place.verifying import Check, Verifier
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
