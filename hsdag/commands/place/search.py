@@ -19,7 +19,7 @@ from hsdag.commands.place.copies import Copies, proposed_copies
 from hsdag.commands.place.kinds import SHARDS, SPLIT, Kinds, contiguous
 from hsdag.commands.place.limits import within_difference
 from hsdag.commands.place.loaded_model import with_costs
-from hsdag.commands.place.pace import RUNS_EACH_ROUND, Pace
+from hsdag.commands.place.pace import RUNS_EACH_ROUND, Deadline, Pace
 from hsdag.commands.place.run_folder import RunFolder, RunRecord
 from hsdag.commands.place.session import Session, normalize_objective
 from hsdag.commands.place.shards import (
@@ -323,7 +323,7 @@ class Search:
         """Restrict the problem to choices that were measured to keep the largest difference of outputs."""
         session, watcher, problem = self.session, self.watcher, self.problem
         watcher.on_phase("measuring how far the outputs of devices differ")
-        end_s = time.monotonic() + DIFFERENCE_SHARE * self.options.budget_s
+        deadline = Deadline(time.monotonic() + DIFFERENCE_SHARE * self.options.budget_s, watcher.should_stop)
 
         def difference(plan: Plan) -> float:
             try:
@@ -335,10 +335,7 @@ class Search:
             relative = None if found is None else found["max_relative"]
             return np.inf if relative is None else relative
 
-        def is_over() -> bool:
-            return watcher.should_stop() or time.monotonic() >= end_s
-
-        self.problem, sentences = within_difference(problem, verifier.check.least, difference, is_over)
+        self.problem, sentences = within_difference(problem, verifier.check.least, difference, deadline.is_over)
         for sentence in sentences:
             watcher.note(sentence)
 
