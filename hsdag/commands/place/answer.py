@@ -80,15 +80,12 @@ class NotChosen:
         rejected = {name: why for name, why in rejected.items() if name not in candidates.disallowed}
         others = [name for name in known if name not in rejected]
         best = max(others, key=lambda name: known[name].value, default=None)
+        faster = [name for name in candidates.disallowed if name == final.best_single or _is_faster(final, name)]
         return NotChosen(
-            rejected,
-            {
-                name: why
-                for name, why in candidates.disallowed.items()
-                if name == final.best_single or _is_faster(final, name)
-            },
-            {name: WHOLE.format(name) for name in final.whole_devices if _is_faster(final, name)},
-            None if best is None else (best, known[best]),
+            rejected=rejected,
+            disallowed={name: candidates.disallowed[name] for name in faster},
+            whole_devices={name: WHOLE.format(name) for name in final.whole_devices if _is_faster(final, name)},
+            nearest=None if best is None else (best, known[best]),
         )
 
     @property
