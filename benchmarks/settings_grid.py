@@ -38,6 +38,7 @@ from overlap import network
 from torch import nn
 
 import hsdag
+from hsdag.commands.place.loaded_model import Inputs
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.models.sizes import ModelInput
@@ -126,7 +127,7 @@ class Bench:
 
     def __init__(self, path: Path, tokens: str | None, objective: str, seconds: float) -> None:
         self.seconds = seconds
-        self.session = Session(path, resolve_devices("CPU", None), scenarios=parse_scenarios((), tokens))
+        self.session = Session(path, resolve_devices("CPU", None), Inputs(scenarios=parse_scenarios((), tokens)))
         assert isinstance(self.session.devices, DeviceSet)
         self.runner = CandidateRunner(
             self.session.client, find_objective(objective), self.session.runner.limits, self.session.scenarios

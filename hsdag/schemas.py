@@ -43,7 +43,7 @@ FILES = {
     "platform": "runtime.platforms.platform.PlatformDocument",
     "run": "commands.place.run_folder.RunRecord",
     "event": "commands.place.run_folder.EventRecord",
-    "candidate": "commands.place.result.PlanRecord",
+    "candidate": "commands.place.records.PlanRecord",
     "graph": "ir.graph.graph_file.GraphRecord",
     "profile": "runtime.measuring.profile.ModelProfile",
     "result": "commands.place.result.PlaceResult",

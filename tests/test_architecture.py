@@ -391,7 +391,7 @@ def test_the_clock_on_the_wall_is_read_for_dates_alone() -> None:
     readings = ("time.time(", "time.time_ns(", "datetime.now(", "datetime.utcnow(", "date.today(", "from time import")
     texts = {path: path.read_text() for path in (*SOURCES, *OWN)}
     reading = [path for path, text in texts.items() if any(each in text for each in readings)]
-    assert [path.relative_to(ROOT).as_posix() for path in reading] == ["hsdag/commands/place/place.py"]
+    assert [path.relative_to(ROOT).as_posix() for path in reading] == ["hsdag/commands/place/outcome.py"]
 
 
 def test_the_public_names_are_these() -> None:

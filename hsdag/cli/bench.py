@@ -99,7 +99,7 @@ def bench(
 
 def _show(result: BenchResult) -> None:
     """Print the tables of a measurement."""
-    from hsdag.commands.place.result import scenario_table
+    from hsdag.commands.place.tables import scenario_table
 
     columns, cells = result.table()
     for cell, row in zip(cells, result.rows, strict=True):

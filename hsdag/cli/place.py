@@ -62,7 +62,7 @@ def place(
 
 def _show_all(outcome: PlaceResult) -> None:
     """Print the tables and sentences of ``--verbose``."""
-    from hsdag.commands.place.result import settings_table
+    from hsdag.commands.place.tables import settings_table
     from hsdag.drawing import in_bytes
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.driver import members_table

@@ -18,7 +18,9 @@ from hsdag.base.errors import OptionError, SearchError, checked, chosen, option
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import family_ratios
 from hsdag.commands.place.load_placement import load_placement
-from hsdag.commands.place.result import PlaceResult, ScenarioRecord
+from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.records import ScenarioRecord
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.session import Session, measured_timeline, placed_candidate
 from hsdag.drawing import Displayable
 from hsdag.ir.device import DeviceSpec, split_devices
@@ -244,9 +246,9 @@ def bench(
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)
-    given: dict[str, Any] = {"shapes": input_shapes(shape), "spare": spare, "scenarios": scenarios, "seed": seed}
-    given |= {"inputs": None if inputs is None else Path(inputs), "executor": "cuda" if compared.on_torch else "hetero"}
-    with Session(compared.model_meant_by(model), DeviceSet(compared.devices, ()), **given) as session:
+    given = Inputs(input_shapes(shape), spare, scenarios, None if inputs is None else Path(inputs), seed)
+    source, found = compared.model_meant_by(model), DeviceSet(compared.devices, ())
+    with Session(source, found, given, executor="cuda" if compared.on_torch else "hetero") as session:
         candidates = compared.candidates(session, tuning.properties())
         on_step("measuring latency")
         latency, opened, scenario_s = _measure(session.runner, candidates, tuning.protocol(half_s), seed)

@@ -23,7 +23,7 @@ from pydantic import computed_field
 
 from hsdag.base.errors import OptionError, SearchError, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
-from hsdag.commands.place.comparison import Check
+from hsdag.commands.place.verifying import Check
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.colocation import floating_ops

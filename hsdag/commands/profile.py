@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.base.errors import checked
+from hsdag.commands.place.loaded_model import Inputs
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.coarsen import CoarseGraph, placement_units
 from hsdag.ir.graph.colocation import floating_ops
@@ -193,8 +194,8 @@ def profile(
     """
     found = resolve_devices(devices, partition_cpu)
     scenarios = parse_scenarios(data_shape, tokens)
-    given: dict[str, Any] = {"shapes": input_shapes(shape), "scenarios": scenarios, "seed": seed}
-    with Session(model, found, **given, inputs=None if inputs is None else Path(inputs)) as session:
+    given = Inputs(input_shapes(shape), None, scenarios, None if inputs is None else Path(inputs), seed)
+    with Session(model, found, given) as session:
         profile = session.profile(ProfileCache(None) if fresh else None, on_step=on_step, side_by_side=True)
         problem = session.problem(profile=profile)
         costs = profile.costs(session.graph)

@@ -10,6 +10,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.base.errors import OptionError, PlacementError, chosen, option
+from hsdag.commands.place.loaded_model import Inputs
 from hsdag.commands.place.session import Session
 from hsdag.ir.device import DeviceIndex
 from hsdag.ir.graph.build import graph_of
@@ -105,7 +106,8 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
     Raises DeviceError for a device that cannot be profiled.
     """
     names = DeviceIndex.of(placement.devices).names
-    with Session(path, DeviceSet(tuple(placement.devices), ()), shapes=shapes, executor="work-conserving") as session:
+    devices = DeviceSet(tuple(placement.devices), ())
+    with Session(path, devices, Inputs(shapes), executor="work-conserving") as session:
         profile = session.profile(side_by_side=True)
     graph = graph_of(model)
     found = shard(model, graph, *regions_of(placement, graph), names)

@@ -148,9 +148,9 @@ def placed(
     if not isinstance(placement, Placement):
         return Plan(_devices(placement, where, problem))
     known, found = problem.model, placement.model
-    if placement.version > 1 and known is not None and known.fingerprint != found.fingerprint:
+    if known is not None and known.fingerprint != found.fingerprint:
         raise PlacementError(f"{where} is for model {found.name!r}, but the problem is of model {known.name!r}")
-    names = dict(zip(problem.canonical_names, problem.op_names, strict=True)) if placement.version > 1 else {}
+    names = dict(zip(problem.canonical_names, problem.op_names, strict=True))
     device = _devices({names.get(op, op): device for op, device in placement.affinity.items()}, where, problem)
     if order not in (None, Order.PRIORITY) or placement.priority is None:
         return Plan(device)

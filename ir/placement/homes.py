@@ -14,10 +14,10 @@ from hsdag.ir.placement.placement import ModelRecord, Placement
 def op_devices(placement: Placement, graph: ComputationGraph) -> list[str]:
     """Return [N] the name of the device of each op of a graph.
 
-    Raises PlacementError when the placement is not for the model of this graph, by the names of its ops and, from
-    version 2 on, by its fingerprint; and where it divides ops or copies the model.
+    Raises PlacementError when the placement is not for the model of this graph, by its fingerprint and the names
+    of its ops; and where it divides ops or copies the model.
     """
-    keys = _keys(placement, graph)
+    keys = graph.canonical_names
     check_model(placement, graph)
     if placement.shards or placement.copies:
         raise PlacementError(
@@ -50,19 +50,15 @@ def op_homes(placement: Placement, graph: ComputationGraph) -> list[str]:
 
 def op_priority(placement: Placement, graph: ComputationGraph) -> list[int | None] | None:
     """Return [N] the rank of each op of a graph, None where it has none; None if no op has one."""
-    return [placement.priority.get(key) for key in _keys(placement, graph)] if placement.priority else None
+    return [placement.priority.get(op) for op in graph.canonical_names] if placement.priority else None
 
 
 def check_model(placement: Placement, graph: ComputationGraph) -> None:
     """Raise PlacementError where the fingerprint says that the placement is for another model."""
     from hsdag.ir.graph.build import fingerprint  # not at the top: it loads OpenVINO, and simulators read placements
 
-    if placement.version > 1 and fingerprint(graph) != placement.model.fingerprint:
+    if fingerprint(graph) != placement.model.fingerprint:
         raise PlacementError(_mismatch(placement, graph))
-
-
-def _keys(placement: Placement, graph: ComputationGraph) -> tuple[str, ...]:
-    return graph.canonical_names if placement.version > 1 else graph.op_names
 
 
 def _mismatch(placement: Placement, graph: ComputationGraph) -> str:

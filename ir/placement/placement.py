@@ -35,11 +35,8 @@ ops on CUDA GPUs.
 ExecutorChoice: TypeAlias = Literal["auto", ExecutorName]
 """Executors that ``hsdag place`` searches for; ``auto`` compares hsdag's own executor with HETERO."""
 
-ReferenceName: TypeAlias = Literal["cpu", "op-by-op", "numpy", "onnxruntime"]
-"""What computes the outputs that a placement's outputs are compared with.
-
-NumPy only does for workloads; results of earlier versions may name ONNX Runtime.
-"""
+ReferenceName: TypeAlias = Literal["cpu", "op-by-op", "numpy"]
+"""What computes the outputs that a placement's outputs are compared with; NumPy only does for workloads."""
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "op-by-op")
 """References that a user can choose."""
 
@@ -156,9 +153,8 @@ class Placement(Record):
 
     Args:
         data_shapes: The scenarios on which a model with dynamic shapes was measured, in the form of ``--data-shape``.
-        affinity: The device of each op by its name in ``ComputationGraph.canonical_names``, in files of version 1 by
-            OpenVINO's friendly name. Ops of ``shards`` have none, as several devices compute them; no op has one where
-            there are ``copies`` of the whole model.
+        affinity: The device of each op by its name in ``ComputationGraph.canonical_names``. Ops of ``shards``
+            have none, as several devices compute them; no op has one where there are ``copies`` of the whole model.
         names: The friendly name of each op.
         priority: The rank of each op; of the ready ops of a device the one of the smallest rank runs first.
 
@@ -166,7 +162,7 @@ class Placement(Record):
     """
 
     format: Literal["hsdag-placement"] = FORMAT_NAME
-    version: Literal[1, 2, 3] = FORMAT_VERSION
+    version: Literal[2, 3] = FORMAT_VERSION
     model: ModelRecord
     devices: list[DeviceSpec] = Field(min_length=1)
     affinity: dict[str, str] = Field(default={}, repr=False)
@@ -230,7 +226,7 @@ class Placement(Record):
         >>> placement.used_devices
         ('CPU',)
         """
-        return parse_record(Placement, text, origin, (1, FORMAT_VERSION, SPREAD_VERSION))
+        return parse_record(Placement, text, origin, (FORMAT_VERSION, SPREAD_VERSION))
 
     def save(self, path: str | Path) -> None:
         """Write the file atomically. Raises OutputError."""

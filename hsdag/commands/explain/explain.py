@@ -17,6 +17,7 @@ from hsdag.base.errors import OptionError, SearchError, checked, option
 from hsdag.commands.explain.attribution import Attribution, bound_of, last_of_units, pieces, simulated_gains
 from hsdag.commands.explain.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.commands.place.load_placement import load_placement
+from hsdag.commands.place.loaded_model import Inputs
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RESULT, RunFolder
 from hsdag.commands.place.session import Session
@@ -287,15 +288,8 @@ def explain(
             raise OptionError("a placement in memory is explained by a run or a model: name one")
         return explain_run(RunFolder.load(placement), chosen)
     objective = find_objective(chosen.objective)
-    with Session(
-        model,
-        _devices_of(chosen),
-        shapes=input_shapes(shape),
-        spare=chosen.model.input_shapes,
-        scenarios=parse_scenarios(chosen.data_shapes or (), None),
-        objective=objective,
-        executor=chosen.executor,
-    ) as session:
+    inputs = Inputs(input_shapes(shape), chosen.model.input_shapes, parse_scenarios(chosen.data_shapes or (), None))
+    with Session(model, _devices_of(chosen), inputs, objective=objective, executor=chosen.executor) as session:
         op_homes(chosen, session.graph)
         profile = session.profile(on_step=on_step, side_by_side=chosen.executor != "hetero" or objective.is_steady)
         problem = session.problem(profile=profile)

@@ -13,7 +13,8 @@ from pydantic import Field, computed_field
 from pydantic.dataclasses import dataclass
 
 from hsdag.commands.explain.sentences import sentences_of
-from hsdag.commands.place.result import DeviceSettings, settings_table
+from hsdag.commands.place.records import DeviceSettings
+from hsdag.commands.place.tables import settings_table
 from hsdag.drawing import Displayable
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.objectives import Objective, find_objective

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hsdag.commands.place.limits import too_large
 from hsdag.commands.place.session import Session
 from hsdag.commands.place.shards import ShardProposals, sharded_candidate
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
@@ -88,8 +89,8 @@ def proposed_copies(
     if session.is_on_torch or options.pins or not options.objective.is_steady or options.executor == "hetero":
         return {}
     placed = session.devices.placed
-    too_large = session.too_large(profile)
-    able = [d for d, spec in enumerate(placed) if spec.name not in too_large and not len(session.unsupported_ops(spec))]
+    ruled_out = too_large(session, profile)
+    able = [d for d, spec in enumerate(placed) if spec.name not in ruled_out and not len(session.unsupported_ops(spec))]
     if profile is None:
         found = [Copies(tuple(able), np.inf)] if len(able) > 1 else []
     else:

@@ -17,8 +17,9 @@ import numpy as np
 
 from hsdag.base.errors import DeviceError
 from hsdag.base.processes import CandidateFailed
-from hsdag.commands.place.comparison import Pace
 from hsdag.commands.place.copies import proposed_copies
+from hsdag.commands.place.limits import too_large
+from hsdag.commands.place.pace import Deadline, Pace
 from hsdag.commands.place.session import Session
 from hsdag.commands.place.shards import NEAR, ShardProposals, sharded_candidate
 from hsdag.ir.device import DeviceSpec
@@ -177,7 +178,7 @@ class _Trial:
         self._session, self._options, self._watcher, self._begin_s = session, options, watcher, begin_s
         objective = THROUGHPUT if options.objective.is_steady else LATENCY
         self._runner = CandidateRunner(session.client, objective, session.runner.limits, session.scenarios)
-        self._end_s = begin_s + SHARE * options.budget_s
+        self._deadline = Deadline(begin_s + SHARE * options.budget_s, watcher.should_stop)
         self._taken_s = dict[str, float]()
         self._untimed: list[str] = []
         self._fastest: str | None = None
@@ -187,9 +188,9 @@ class _Trial:
     def run(self) -> Kinds:
         """Time the first of each group of equal devices, then kinds that use several, then the remaining devices."""
         session = self._session
-        too_large = session.too_large(None)
-        able = [spec for spec in session.devices.placed if spec.name not in too_large]
-        others = [spec for spec in session.devices.rivals if spec.name not in {*too_large, *session.devices.defaults}]
+        ruled_out = too_large(session, None)
+        able = [spec for spec in session.devices.placed if spec.name not in ruled_out]
+        others = [spec for spec in session.devices.rivals if spec.name not in {*ruled_out, *session.devices.defaults}]
         alike: dict[str, list[DeviceSpec]] = {}
         for spec in able:
             alike.setdefault(str((spec.plugin, sorted(spec.properties.items()))), []).append(spec)
@@ -210,7 +211,7 @@ class _Trial:
     def _of_several(self, alone_s: Mapping[str, float]) -> tuple[Sharding | None, IntArray | None]:
         """Time a sharding, copies and a split by what devices take alone; return the sharding and the split's plan."""
         session, options = self._session, self._options
-        if self._is_over(2 * self._compile_s):
+        if self._deadline.is_over(2 * self._compile_s):
             self._untimed += [SHARDS, SPLIT]
             return None, None
         try:
@@ -231,9 +232,6 @@ class _Trial:
             return sharding, None
         return sharding, problem.expand(plan.placement)
 
-    def _is_over(self, takes_s: float) -> bool:
-        return self._watcher.should_stop() or time.monotonic() + takes_s > self._end_s
-
     def _time(self, name: str, candidate: Candidate) -> bool:
         """Time a candidate in turns with the fastest device, and return whether it ran.
 
@@ -241,7 +239,7 @@ class _Trial:
         """
         key, is_device = _KEY + name, name not in (SPLIT, SHARDS, COPIES)
         opening_s = self._compile_s if is_device else Pace(self._compile_s).opening_s(candidate)
-        if self._is_over(opening_s + 2 * (1 + TURNS * RUNS) * self._run_s):
+        if self._deadline.is_over(opening_s + 2 * (1 + TURNS * RUNS) * self._run_s):
             self._untimed.append(name)
             return False
         self._watcher.on_step(name)
@@ -253,7 +251,7 @@ class _Trial:
             taken_s = self._runner.run(key, 1)
             round_s = RUNS * (time.monotonic() - begin_s + self._run_s)
             for _ in range(TURNS):
-                if self._is_over(round_s):
+                if self._deadline.is_over(round_s):
                     break
                 taken_s += self._runner.run(key, RUNS)
                 if self._fastest is not None:

@@ -32,6 +32,16 @@ SMALLEST_SHARE = 1 / 16
 """Share of the units in question below which a stretch is not halved further."""
 
 
+def too_large(session: Session, profile: ModelProfile | None) -> dict[str, str]:
+    """Return why devices cannot hold the whole model, by name: its weights and state exceed their memory."""
+    held = float(session.graph.weight_bytes.sum())
+    return {
+        name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"
+        for name, limit in session.memory_limits(profile).items()
+        if held > limit
+    }
+
+
 def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> dict[str, str]:
     """Return the reasons for which single devices are excluded, by name.
 
@@ -81,7 +91,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
     if not set(chosen) <= set(index.names):
         return None
     device = np.array(index.positions(chosen))
-    units = session.of_units(problem, device)
+    units = session.model.of_units(problem, device)
     taken = resident_weight_bytes(session.graph, device, session.widens)
     if units is not None and problem.costs is not None:
         taken = np.maximum(taken, MemoryCheck(problem.costs, problem.semantics).peak_bytes(units))

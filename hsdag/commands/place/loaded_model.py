@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.base.errors import DeviceError, ModelError, OptionError, option
+from hsdag.base.errors import DeviceError, ModelError, OptionError, check_seed, option
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
@@ -36,6 +36,32 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import read_problem, write_problem
 from hsdag.runtime.problem.schedule_problem import CostSource, OpLabels, ScheduleProblem
 from hsdag.runtime.problem.units import graph_of_problem, problem_of, unit_edges
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Shapes and data of a model's inputs.
+
+    Attributes:
+        shapes: Shapes to fix, by input.
+        spare: Shapes of inputs that would otherwise be dynamic.
+        scenarios: Sizes of typical data, on which the model is profiled and measured; inputs may then stay dynamic.
+        file: File with the data, ``.npz``; None for random data.
+        seed: Seed of random data.
+    """
+
+    shapes: Shapes | None = None
+    spare: Shapes | None = None
+    scenarios: Sequence[Scenario] = ()
+    file: Path | None = None
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise OptionError for a seed out of range, or a file that is missing."""
+        check_seed(self.seed)
+        if self.file is not None and not self.file.is_file():
+            takes = f"{option('inputs')} takes an .npz file with one array per input"
+            raise OptionError(f"no such file: {self.file}; {takes}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,20 +98,12 @@ class LoadedModel:
         return bool(np.isin(np.array(self.graph.element_types), ("f16", "bf16"))[~floating_ops(self.graph)].any())
 
 
-def read_model(
-    source: Any, shapes: Shapes | None, spare: Shapes | None, folder: Path, scenarios: Sequence[Scenario] = ()
-) -> LoadedModel:
-    """Read a model.
-
-    Args:
-        source: Path, ``ov.Model`` or torch module.
-        shapes: Shapes to fix, by input.
-        spare: Shapes of inputs that would otherwise be dynamic.
-        folder: Folder that a model in memory is written to.
-        scenarios: Sizes of typical data for the graph; inputs may then stay dynamic.
+def read_model(source: Any, inputs: Inputs, folder: Path) -> LoadedModel:
+    """Read a model: a path, an ``ov.Model`` or a torch module. One in memory is written to ``folder``.
 
     Raises ModelError for a model that cannot be read.
     """
+    shapes, spare, scenarios = inputs.shapes, inputs.spare, inputs.scenarios
     if isinstance(source, str | Path):
         path, name = network_in(Path(source)), name_of_model(Path(source))
         model = load_model(path, shapes, spare=spare, dynamic=bool(scenarios))
@@ -104,21 +122,19 @@ def read_model(
     return LoadedModel(graph, path, name, model, dict(shapes or {}), of_model)
 
 
-def read_for_torch(
-    source: Any, shapes: Shapes | None, spare: Shapes | None, folder: Path, scenarios: Sequence[Scenario], devices: int
-) -> LoadedModel:
+def read_for_torch(source: Any, inputs: Inputs, folder: Path, num_devices: int) -> LoadedModel:
     """Read a workload, by name or as an object, a problem file, or else a model, for this number of torch devices.
 
     Raises OptionError for scenarios, ModelError as ``read_model`` and ``read_workload`` do.
     """
-    if scenarios:
+    if inputs.scenarios:
         raise OptionError(
             f"the CUDA engine runs models of fixed shapes: fix them with {option('shape')}, without data shapes"
         )
     is_text = isinstance(source, str | Path)
     if isinstance(source, Workload) or (is_text and (names_workload(str(source)) or str(source).endswith(".json"))):
-        return read_workload(source, devices, folder)
-    return read_model(source, shapes, spare, folder)
+        return read_workload(source, num_devices, folder)
+    return read_model(source, inputs, folder)
 
 
 def read_workload(source: Any, num_devices: int, folder: Path) -> LoadedModel:
@@ -221,6 +237,22 @@ class PlacedModel:
             return with_costs(problem, known, limits)
         problem = problem_of(replace(known, labels=self.labels, memory_bytes=limits), self.objective)
         return problem if self.pinned is None else with_pins(problem, self.pinned)
+
+    def of_units(self, problem: Problem, devices: Sequence[int] | IntArray) -> IntArray | None:
+        """Convert devices of ops to a placement of units [U]; None if that is not legal.
+
+        The op with the most FLOPs decides for its unit.
+
+        Args:
+            devices: Index of the device of each op [N], -1 if that is not known; empty if none is.
+        """
+        placement = np.full(problem.num_units, -1, dtype=np.int64)
+        if len(devices):
+            home = np.asarray(devices, dtype=np.int64)
+            rising = np.argsort(self.graph.flops, kind="stable")
+            known = rising[home[rising] >= 0]
+            placement[problem.units.partition.labels[known]] = home[known]  # the heaviest op decides, as the last
+        return placement if (placement >= 0).all() and problem.is_legal(placement) else None
 
     def memory_bytes(self, profile: ModelProfile, limits: Mapping[str, float]) -> FloatArray:
         """Return the memory of each device in bytes [D]: its limit, or else what the profile says."""

@@ -20,9 +20,10 @@ import numpy as np
 from pydantic import Field, ValidationError, create_model, model_validator
 
 from hsdag.base.errors import FileFormatError, OutputError, SearchError, option
-from hsdag.base.files import FileLock, first_problem, read_text, write_atomically
+from hsdag.base.files import FileLock, first_problem, parse_record, read_text, write_atomically
 from hsdag.commands.place.loaded_model import PlacedModel
-from hsdag.commands.place.result import PlaceResult, PlanRecord, read_result
+from hsdag.commands.place.records import PlanRecord
+from hsdag.commands.place.result import RESULT_VERSION, PlaceResult
 from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -289,7 +290,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     @cached_property
     def result(self) -> PlaceResult | None:
         """Result of the search; None if it has not ended."""
-        return read_result(self.path / RESULT) if (self.path / RESULT).is_file() else None
+        path = self.path / RESULT
+        return parse_record(PlaceResult, read_text(path), str(path), (RESULT_VERSION,)) if path.is_file() else None
 
     @property
     def placement(self) -> Placement | None:

@@ -15,11 +15,11 @@ import numpy as np
 from hsdag.base.errors import DeviceError, SearchError, option
 from hsdag.base.kernels import compiling_at_most
 from hsdag.base.processes import CandidateFailed
-from hsdag.commands.place.comparison import RUNS_EACH_ROUND, Pace, Verifier, check_of
 from hsdag.commands.place.copies import Copies, proposed_copies
 from hsdag.commands.place.kinds import SHARDS, SPLIT, Kinds, contiguous
 from hsdag.commands.place.limits import within_difference
 from hsdag.commands.place.loaded_model import with_costs
+from hsdag.commands.place.pace import RUNS_EACH_ROUND, Deadline, Pace
 from hsdag.commands.place.run_folder import RunFolder, RunRecord
 from hsdag.commands.place.session import Session, normalize_objective
 from hsdag.commands.place.shards import (
@@ -31,6 +31,7 @@ from hsdag.commands.place.shards import (
     told_undivided,
 )
 from hsdag.commands.place.tuning import Tuned
+from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.state import results_by_chance
 from hsdag.ir.placement.homes import op_devices, op_priority
@@ -325,7 +326,7 @@ class Search:
         """Restrict the problem to choices that were measured to keep the largest difference of outputs."""
         session, watcher, problem = self.session, self.watcher, self.problem
         watcher.on_phase("measuring how far the outputs of devices differ")
-        end_s = time.monotonic() + DIFFERENCE_SHARE * self.options.budget_s
+        deadline = Deadline(time.monotonic() + DIFFERENCE_SHARE * self.options.budget_s, watcher.should_stop)
 
         def difference(plan: Plan) -> float:
             try:
@@ -337,10 +338,7 @@ class Search:
             relative = None if found is None else found["max_relative"]
             return np.inf if relative is None else relative
 
-        def is_over() -> bool:
-            return watcher.should_stop() or time.monotonic() >= end_s
-
-        self.problem, sentences = within_difference(problem, verifier.check.least, difference, is_over)
+        self.problem, sentences = within_difference(problem, verifier.check.least, difference, deadline.is_over)
         for sentence in sentences:
             watcher.note(sentence)
 
@@ -391,7 +389,7 @@ class Search:
                 targets = () if session.is_on_torch else automatic_targets(session.devices.placed, ())
                 chosen = [session.automatic_ops(target) for target in targets if target.startswith("HETERO:")]
                 homes = [session.devices.index.openvino_positions(ops) for ops in chosen]
-                own = [session.of_units(self.problem, each) for each in homes]  # the least that a search ends with
+                own = [session.model.of_units(self.problem, each) for each in homes]  # the least to end with
                 given = [Plan(units) for units in own if units is not None]
                 driver.guess([*staged, *given, *self._first_splits()])
             is_compiled = self._compile(placer, takes_order=recorder.takes_order)
@@ -441,7 +439,7 @@ class Search:
         A split that was timed before the search and has not lost comes first.
         """
         split = self.kinds.split if self.kinds.is_near(SPLIT) else None
-        early = None if split is None else self.session.of_units(self.problem, split)
+        early = None if split is None else self.session.model.of_units(self.problem, split)
         known = [] if early is None else [Plan(early)]
         if self.costs is None or self.profile is None:
             return known
@@ -509,7 +507,8 @@ class Search:
         start, session, problem = self.options.start, self.session, self.problem
         if start is None:
             return []
-        placement = session.of_units(problem, session.devices.index.positions(op_devices(start, session.graph)))
+        homes = session.devices.index.positions(op_devices(start, session.graph))
+        placement = session.model.of_units(problem, homes)
         if placement is None:
             note = "the placement to start with is no plan of this search, and takes part in the comparison alone"
             self.watcher.note(note)

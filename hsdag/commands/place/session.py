@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.base.errors import OptionError, PlacementError, SearchError, check_seed, option
+from hsdag.base.errors import OptionError, PlacementError, SearchError, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
-from hsdag.commands.place.loaded_model import PlacedModel, read_for_torch, read_model
+from hsdag.commands.place.loaded_model import Inputs, PlacedModel, read_for_torch, read_model
 from hsdag.drawing import in_bytes
 from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.coarsen import DEFAULT_SHARE
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
-from hsdag.ir.graph.reader import Shapes as InputShapes
-from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.homes import check_model, op_devices, op_priority
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
@@ -63,10 +61,7 @@ class Session(AbstractContextManager["Session"]):
         source: Path, ``ov.Model`` or torch module; also a workload for the executor "cuda". A model in memory is
             written to a temporary IR, so that both processes number ops alike.
         devices: Devices, which are torch's for the executor "cuda".
-        shapes: Shapes to fix, by input.
-        spare: Shapes of inputs that would otherwise be dynamic.
-        inputs: File with the input data, ``.npz``; by default random data.
-        scenarios: Sizes of typical data, on which the model is profiled and measured; inputs may then stay dynamic.
+        inputs: Shapes and data of the model's inputs, by default random data.
         memory_bytes: Limits of memory, by device.
         pins: Ops that have to be on one device.
         candidate_limit_s: Seconds to compile a candidate; half of it to run it.
@@ -84,22 +79,17 @@ class Session(AbstractContextManager["Session"]):
         self,
         source: Any,
         devices: DeviceSet,
+        inputs: Inputs | None = None,
         *,
-        shapes: InputShapes | None = None,
-        spare: InputShapes | None = None,
-        seed: int = 0,
-        inputs: Path | None = None,
-        scenarios: Sequence[Scenario] = (),
+        objective: Objective = LATENCY,
+        executor: ExecutorName = "hetero",
         memory_bytes: Mapping[str, float] | None = None,
         pins: Sequence[Pin] = (),
-        objective: Objective = LATENCY,
         candidate_limit_s: float = 120.0,
-        executor: ExecutorName = "hetero",
         kernels_s: float = math.inf,
     ) -> None:
-        check_seed(seed)
-        if inputs is not None and not inputs.is_file():
-            raise OptionError(f"no such file: {inputs}; {option('inputs')} takes an .npz file with one array per input")
+        inputs = inputs or Inputs()
+        inputs.check()
         self.is_on_torch = executor == "cuda"
         self._limits, self._pins = dict(memory_bytes or {}), pins
         known = DeviceIndex(devices.all).names
@@ -114,9 +104,9 @@ class Session(AbstractContextManager["Session"]):
             made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)
             folder = Path(self.until_end.enter_context(made))
             if self.is_on_torch:
-                self.loaded = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
+                self.loaded = read_for_torch(source, inputs, folder, len(devices.placed))
             else:
-                self.loaded = read_model(source, shapes, spare, folder, scenarios)
+                self.loaded = read_model(source, inputs, folder)
             graph = self.loaded.graph
             names = devices.index.names
             held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
@@ -129,10 +119,9 @@ class Session(AbstractContextManager["Session"]):
             self._take(devices, objective)
             self.model_record = ModelRecord.of(self.graph, self.loaded.name)
             kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
-            self.digest = _digest(self.loaded.path, inputs, kinds)
-            setup = WorkerSetup(
-                self.loaded.path, devices.all, self.loaded.shapes, seed, inputs, self.scenarios, kernels_s
-            )
+            self.digest = _digest(self.loaded.path, inputs.file, kinds)
+            data = inputs.seed, inputs.file, self.scenarios
+            setup = WorkerSetup(self.loaded.path, devices.all, self.loaded.shapes, *data, kernels_s)
             command = TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND
             self.client = self.until_end.enter_context(worker_client(setup, command))
             limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
@@ -262,31 +251,6 @@ class Session(AbstractContextManager["Session"]):
         } | self._limits
         return found | {name: found[own] for name, own in self.devices.defaults.items() if own in found}
 
-    def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
-        """Return why devices cannot hold the whole model, by name: its weights and state exceed their memory."""
-        held = float(self.graph.weight_bytes.sum())
-        return {
-            name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"
-            for name, limit in self.memory_limits(profile).items()
-            if held > limit
-        }
-
-    def of_units(self, problem: Problem, devices: Sequence[int] | IntArray) -> IntArray | None:
-        """Convert devices of ops to a placement of units [U]; None if that is not legal.
-
-        The op with the most FLOPs decides for its unit.
-
-        Args:
-            devices: Index of the device of each op [N], -1 if that is not known; empty if none is.
-        """
-        placement = np.full(problem.num_units, -1, dtype=np.int64)
-        if len(devices):
-            home = np.asarray(devices, dtype=np.int64)
-            rising = np.argsort(self.graph.flops, kind="stable")
-            known = rising[home[rising] >= 0]
-            placement[problem.units.partition.labels[known]] = home[known]  # the heaviest op decides, as the last
-        return placement if (placement >= 0).all() and problem.is_legal(placement) else None
-
     def automatic_ops(self, target: str) -> list[str]:
         """Return OpenVINO's own choice of device for every op [N], by its names; empty if it has none.
 
@@ -368,10 +332,10 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
     whole = index.openvino_positions([candidate.target]) if candidate.target in index.openvino_names else able
     units = None
     if candidate.devices is not None:
-        units = session.of_units(problem, index.openvino_positions(candidate.devices))
+        units = session.model.of_units(problem, index.openvino_positions(candidate.devices))
     elif candidate.target.startswith("HETERO:"):
         chosen = session.automatic_ops(candidate.target)
-        units = session.of_units(problem, index.openvino_positions(chosen))
+        units = session.model.of_units(problem, index.openvino_positions(chosen))
     elif candidate.target in DeviceIndex(session.devices.all).openvino_names and whole:
         units = np.full(problem.num_units, whole[0])
     if units is None:
@@ -407,11 +371,6 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
 def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) -> Timeline:
     """Measure the timeline of a candidate's median run, by primitive, or by part if parts run in parallel.
 
-    HETERO runs submodels one after another and reports durations only, so intervals are laid end to end in the order of
-    execution. The time of the whole run that primitives do not account for is spread evenly over the starts of
-    submodels. A primitive is listed at its heaviest op; those that plugins add, like changes of layout, follow the
-    model's ops under names of their own.
-
     Args:
         runs: Number of inferences.
 
@@ -435,7 +394,13 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
 
 
 def _laid_end_to_end(session: Session, candidate: Candidate, index: DeviceIndex, answer: OpTimes) -> Timeline:
-    """Return the timeline of primitives and latency that HETERO or a device reports; see ``measured_timeline``."""
+    """Return the timeline of a candidate on the devices of ``index`` from the times that the worker reports.
+
+    HETERO runs submodels one after another and reports durations only, so intervals are laid end to end in the order of
+    execution. The time of the whole run that primitives do not account for is spread evenly over the starts of
+    submodels. A primitive is listed at its heaviest op; those that plugins add, like changes of layout, follow the
+    model's ops under names of their own.
+    """
     graph = session.graph
     primitives = answer["primitives"]
     home = dict.fromkeys((submodel for _, _, submodel, _ in primitives), 0)

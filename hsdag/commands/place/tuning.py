@@ -14,9 +14,11 @@ import psutil
 
 from hsdag.base.errors import option
 from hsdag.base.processes import CandidateFailed
-from hsdag.commands.place.comparison import FinalComparison, Verifier, check_of
-from hsdag.commands.place.result import DeviceSettings, TriedSetting, is_disturbed
+from hsdag.commands.place.comparison import FinalComparison
+from hsdag.commands.place.limits import too_large
+from hsdag.commands.place.records import DeviceSettings, TriedSetting, is_disturbed
 from hsdag.commands.place.session import Session
+from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.machine.devices import DeviceSet, cpu_topology, default_of
@@ -122,10 +124,10 @@ def tune(
         if spec != known.get(spec.name, spec)
     }
     end_s = time.monotonic() + SHARE * options.budget_s
-    too_large = session.too_large(None)
+    ruled_out = too_large(session, None)
     kinds: dict[str, list[DeviceSpec]] = {}
     for spec in (*session.devices.rivals, *session.devices.placed):
-        if spec.name not in too_large and spec.name not in known:
+        if spec.name not in ruled_out and spec.name not in known:
             alike = {key: value for key, value in spec.properties.items() if key != THREADS}
             kinds.setdefault(str((spec.plugin, spec.is_added, alike)), []).append(spec)
     for number, specs in enumerate(kinds.values()):

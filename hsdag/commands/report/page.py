@@ -20,7 +20,8 @@ import numpy as np
 from hsdag.base.errors import HsdagError, OptionError, install_extra
 from hsdag.base.version import __version__
 from hsdag.commands.explain.explain import explain_run
-from hsdag.commands.place.result import PlaceResult, Tally
+from hsdag.commands.place.records import Tally
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RunFolder
 from hsdag.commands.report.figures import progress_figures, timeline_figures
 from hsdag.commands.report.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
@@ -129,11 +130,6 @@ def _document(roots: Sequence[UIElement]) -> Document:
     return made
 
 
-def versus_of(result: PlaceResult) -> str | None:
-    """Return the name of the best single device, or None if none runs the model."""
-    return None if result.placement.speedup is None else result.placement.speedup.versus
-
-
 def facts_of(run: RunFolder) -> list[Fact]:
     """Return what was gained, the present value, and how much was tried."""
     facts = []
@@ -153,7 +149,7 @@ def _tally(run: RunFolder) -> Tally:
 
 def _gain(result: PlaceResult) -> Fact:
     """Return the speed-up over the best single device as a fact."""
-    answer, versus = result.answer, versus_of(result)
+    answer, versus = result.answer, result.versus
     if versus is None:
         return Fact("Gain", "runs at all", result.no_single)
     if answer.name == versus:
@@ -168,7 +164,7 @@ def _gain(result: PlaceResult) -> Fact:
 
 def _value(result: PlaceResult, objective: Objective) -> Fact:
     """Return the median of the answer as a fact."""
-    answer, versus = result.answer, versus_of(result)
+    answer, versus = result.answer, result.versus
     note = f"p95 {objective.text(answer.p95)}, {answer.runs} runs"
     for row in result.rows:
         if row.name == versus and row is not answer:

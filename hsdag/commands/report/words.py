@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hsdag.base.host import command_line
-from hsdag.commands.place.result import placements_were
+from hsdag.commands.place.records import placements_were
 from hsdag.commands.place.run_folder import RunFolder
 
 UNFINISHED = "The search has not come to its end: this is what it kept."

@@ -15,7 +15,8 @@ import pytest
 from hsdag.commands.explain.explain import Case, _devices_of
 from hsdag.commands.explain.explanation import Explanation
 from hsdag.commands.place.loaded_model import with_costs
-from hsdag.commands.place.result import PlaceResult, PlanRecord, Row
+from hsdag.commands.place.records import PlanRecord, Row
+from hsdag.commands.place.result import PlaceResult
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges

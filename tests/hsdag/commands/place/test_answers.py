@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from hsdag.commands.place.lines import memory_sentence
+from hsdag.commands.place.outcome import with_lines
 from hsdag.commands.place.place import keep_better
-from hsdag.commands.place.result import PlaceResult, Row, ScenarioRecord, Verdict, compact_table, scenario_table
+from hsdag.commands.place.records import Row, ScenarioRecord, Verdict
+from hsdag.commands.place.result import PlaceResult
+from hsdag.commands.place.tables import compact_table, scenario_table
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.scenario import Scenario, parse_scenarios
@@ -72,7 +76,7 @@ def test_a_wide_interval_beside_other_programs_is_no_verdict(others: float, said
 
 
 def test_a_part_of_the_cpu_is_named_in_words_of_openvino_and_can_be_compiled_there() -> None:
-    found = result(HALF, (row("CPU_0", 1.0, (1.0, 1.0), is_answer=True),)).with_lines()
+    found = with_lines(result(HALF, (row("CPU_0", 1.0, (1.0, 1.0), is_answer=True),)))
     run = "Run the whole model on CPU_0 (CPU with INFERENCE_NUM_THREADS=1): 100 ms, 10 inferences a second."
     assert found.said[0] == run
     assert found.lines[:2] == (run, "S.")
@@ -94,7 +98,7 @@ def test_a_language_model_is_told_by_its_first_token_and_each_next_one() -> None
     assert scenario_table([other], {"A": (0.064,)}) == ([], [])
     answer = row("CPU_0", 1.0, (1.0, 1.0), is_answer=True, scenario_medians_s=(0.064, 0.005))
     found = result(HALF, (answer,), scenarios=TOKENS)
-    assert found.compact_table() == (
+    assert compact_table(found.rows, found.versus, LATENCY, scenarios=found.scenarios) == (
         ["what", *columns[1:], "times the best device"],
         [["CPU_0 *", "64", "5", "200", "1"]],
     )
@@ -102,10 +106,8 @@ def test_a_language_model_is_told_by_its_first_token_and_each_next_one() -> None
 
 
 def test_memory_of_a_language_model_grows_with_its_context() -> None:
-    held: dict[str, Any] = {"scenarios": TOKENS, "state_bytes_per_token": {"CPU_0": 1e3}}
-    held["weight_bytes"] = {"CPU_0": 3e6 + 1024e3, "idle": 0.0}
-    found = result(HALF, (row("CPU_0", 1.0, (1.0, 1.0), is_answer=True),), **held)
-    assert found.memory == (
+    weight_bytes = {"CPU_0": 3e6 + 1024e3, "idle": 0.0}
+    assert memory_sentence(weight_bytes, {"CPU_0": 1e3}, TOKENS) == (
         "Memory for weights and state, by tokens of context: CPU_0 3 MB and 1 kB a token (4.02 MB at 1024, 7.1 MB at "
         "4096, 35.8 MB at 32768)."
     )
@@ -113,10 +115,10 @@ def test_memory_of_a_language_model_grows_with_its_context() -> None:
 
 def test_what_is_gained_stands_in_the_first_line_and_doubts_about_outputs_before_it() -> None:
     rows = (row("CPU", 1.5, (1.4, 1.6), is_answer=True), row("CPU_0", 1.0, (1.0, 1.0)))
-    found = result(DeviceSpec("CPU", "CPU"), rows).with_lines()
+    found = with_lines(result(DeviceSpec("CPU", "CPU"), rows))
     assert found.lines[0].endswith(", 1.50 times as fast as the best single device, CPU_0.")
     doubtful = {"verdict": Verdict("cpu", 0.1, reason="wrong"), "warnings": ("busy", "CPU: wrong")}
-    found = result(DeviceSpec("CPU", "CPU"), rows, **doubtful).with_lines()
+    found = with_lines(result(DeviceSpec("CPU", "CPU"), rows, **doubtful))
     assert [found.lines[0], *found.lines[2:4]] == ["Warning: CPU: wrong.", "S.", "Warning: busy."]
     assert found.summary == found.lines[:4]
 

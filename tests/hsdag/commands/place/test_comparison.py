@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -16,23 +15,21 @@ from hsdag.base.errors import SearchError
 from hsdag.base.processes import WorkerClient
 from hsdag.commands.place.comparison import (
     NO_TIME,
-    PART_S,
-    Check,
+    Candidates,
     FinalComparison,
-    Pace,
-    Verifier,
+    TimeLimits,
     family_ratios,
     final_comparison,
 )
-from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.records import Verdict
+from hsdag.commands.place.verifying import Check, Verifier
 from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.shards.regions import Region
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, worker_client
-from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
+from hsdag.search.driver import Watcher
 
 WHOLE = Candidate("CPU")
 SPECS = parse_devices(",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB"))
@@ -83,19 +80,23 @@ def compared(
 
     result = final_comparison(
         CandidateRunner(client, LATENCY),
-        dict.fromkeys(finalists, WHOLE),
-        {"CPU": WHOLE, **dict.fromkeys(slow, WHOLE)},
-        {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
-        Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
+        Candidates(
+            dict.fromkeys(finalists, WHOLE),
+            {"CPU": WHOLE, **dict.fromkeys(slow, WHOLE)},
+            {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
+            disallowed=disallowed or {},
+            slow=[name for name, is_known in slow.items() if is_known],
+        ),
+        TimeLimits(
+            Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
+            end_s=time.monotonic() + 1e3,
+            after_s=after_s,
+            opening_s=lambda _: opening_s,
+            clock=lambda: now_s,
+        ),
         Check(reduced="bf16"),
-        disallowed=disallowed,
-        slow=[name for name, is_known in slow.items() if is_known],
-        end_s=time.monotonic() + 1e3,
-        opening_s=lambda _: opening_s,
-        after_s=after_s,
         rng=np.random.default_rng(0),
-        on_step=on_step,
-        clock=lambda: now_s,
+        watcher=Watcher(on_step=on_step),
     )
     return result, now_s
 
@@ -141,46 +142,10 @@ def test_a_finalist_is_never_left_out_for_a_device_that_may_not_be_the_answer(cl
     assert found.answer == "placement 1"
 
 
-def test_what_parts_took_to_compile_before_is_expected_of_others() -> None:
-    divided = Candidate("CPU_A,CPU_B", ("CPU_A",), regions=(Region("rows", (0,), (0,), {0: (0, 1)}),) * 9)
-    assert divided.num_parts == 20
-    assert Pace(1.0).opening_s(divided) == pytest.approx(2.0 + 20 * PART_S)
-    assert Pace.of(None, 1.0, part_s=0.5).opening_s(divided) == pytest.approx(10.0)
-    assert Pace(1.0, part_s=9.0).opening_s(WHOLE) == 1.0
-
-
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_device_is_always_compared_unless_it_is_known_to_be_slow(client: WorkerClient, is_known: bool) -> None:
     comparison = compared(client, ["placement 1"], 6.0, 3.0, SLOW=is_known)[0].comparison
     assert ("SLOW" in comparison.samples) is not is_known
-
-
-@pytest.mark.parametrize(
-    ("budget_s", "compile_s", "run_s", "open_s", "whole_s", "checking_s"),
-    [
-        (60.0, 0.5, 0.05, 0.5, 15.0, 1.5 + 4 * 0.5 + 22 * 0.05),  # with a timeline
-        (30.0, 0.1, 0.01, 0.1, 8.0, 1.5 + 4 * 0.1 + 22 * 0.01),
-        (1e4, 0.1, 0.01, 0.1, 25.0, 1.5 + 4 * 0.1 + 22 * 0.01),
-        (30.0, 0.4, 0.1, 2.0, 4 * 2.0 + 1.6 + 4.7, 1.5 + 2.0 + 0.4 + 8 * 0.1),  # without, and divided models open late
-        (60.0, 2.0, 0.3, 2.0, 4 * 6.8 + 7.9, 1.5 + 2 * 2.0 + 8 * 0.3),
-        (4.0, 1.0, 1.0, 0.0, 2.4, 1.2),
-    ],
-)
-def test_the_comparison_has_a_part_of_the_budget_in_which_four_candidates_are_measured_and_the_answer_is_checked(
-    budget_s: float, compile_s: float, run_s: float, open_s: float, whole_s: float, checking_s: float
-) -> None:
-    times = [SimpleNamespace(compile_s=compile_s, time_s=np.array([np.nan, slow * run_s])) for slow in (1.0, 3.0)]
-    profile = cast(ModelProfile, SimpleNamespace(times=times))
-    pace = Pace.of(profile, open_s)
-    assert Pace.of(profile, open_s, 2, 9.0 * run_s).run_s == pytest.approx(9.0 * run_s)
-    assert Pace.of(profile, open_s, 2, run_s).run_s == pytest.approx(2.0 * run_s)
-    assert pace.comparison_s(budget_s) == pytest.approx((whole_s, whole_s - checking_s))
-    slow = Pace.of(profile, open_s, process_s=2.0).comparison_s(1e9), pace.comparison_s(1e9)
-    assert np.subtract(*slow) @ [1.0, -1.0] == pytest.approx(0.5)  # more for checking in a new process
-    for left, share in [(0.0, 0.1), (0.15, 0.15), (1.0, 1.0)]:  # of the budget, where the search was late
-        late_s, rounds_s = pace.comparison_s(budget_s, left_s=left * budget_s)
-        assert late_s == pytest.approx(min(share * budget_s, whole_s))
-        assert rounds_s == pytest.approx(max(late_s - checking_s, late_s / 2))
 
 
 def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(client: WorkerClient) -> None:
@@ -200,8 +165,9 @@ def alone(
     **more: Any,
 ) -> FinalComparison:
     """A comparison with a device that does not exist, or with other ones."""
-    protocol, runner = Protocol(min_rounds=4, max_rounds=6, turn_s=0.001), CandidateRunner(client, LATENCY)
-    return final_comparison(runner, finalists, singles, {}, protocol, check, rng=np.random.default_rng(0), **more)
+    limits, runner = TimeLimits(Protocol(min_rounds=4, max_rounds=6, turn_s=0.001)), CandidateRunner(client, LATENCY)
+    candidates = Candidates(finalists, singles, **more)
+    return final_comparison(runner, candidates, limits, check, rng=np.random.default_rng(0))
 
 
 def test_where_no_device_runs_the_model_alone_a_placement_that_does_and_computes_the_same_is_the_answer(
@@ -270,21 +236,19 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
 
     monkeypatch.setattr(Verifier, "in_own_process", judged)
     monkeypatch.setattr(Verifier, "compared", judged)
-    runner, protocol = Timed(client, LATENCY), Protocol(min_rounds=8, max_rounds=8, turn_s=0.001)
+    runner, limits = Timed(client, LATENCY), TimeLimits(Protocol(min_rounds=8, max_rounds=8, turn_s=0.001))
     runner.seconds = {name: 1e-3 * ms for name, ms in times_ms.items()}
     start = {name: WHOLE for name in times_ms if name == "start"}
     singles = {name: WHOLE for name in times_ms if name not in ("start", "placement 1")}
     check = Check(reduced="bf16", max_difference=0.1 if "differs" in times_ms else None)
-    rng = np.random.default_rng(0)
-    found = final_comparison(
-        runner, {"placement 1": WHOLE}, singles, {}, protocol, check, start=start, rng=rng, **given
-    )
+    candidates = Candidates({"placement 1": WHOLE}, singles, start=start, **given)
+    found = final_comparison(runner, candidates, limits, check, rng=np.random.default_rng(0))
     assert (found.answer, found.best_single) == (answer, best_single)
     assert all(found.ratios[name].value == pytest.approx(3.0 / times_ms[name]) for name in start)
     assert (found.whole_devices == ("CPU",)) == (
         "whole_devices" in given and answer == "placement 1" and "disallowed" not in given
     )
-    assert found.disallowed.keys() >= given.get("disallowed", {}).keys()
+    assert found.candidates.disallowed.keys() >= given.get("disallowed", {}).keys()
     assert check.is_limit or answer == "A" or "A" not in found.verdicts  # what is not the answer is not objected to
 
 

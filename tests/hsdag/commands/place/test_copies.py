@@ -13,13 +13,15 @@ import pytest
 
 import hsdag
 from hsdag.base.errors import SearchError
-from hsdag.commands.place.comparison import check_of, final_comparison
+from hsdag.commands.place.comparison import Candidates, TimeLimits, final_comparison
 from hsdag.commands.place.copies import Copies, best_pipeline, best_sets, devices_of, proposed_copies
 from hsdag.commands.place.loaded_model import with_costs
-from hsdag.commands.place.place import answer_placement, automatic_candidates, rows_of, warnings_of, weight_bytes_of
+from hsdag.commands.place.outcome import Outcome
+from hsdag.commands.place.place import automatic_candidates
 from hsdag.commands.place.search import Search
 from hsdag.commands.place.session import Session, measured_timeline, placed_candidate
 from hsdag.commands.place.shards import ShardProposals
+from hsdag.commands.place.verifying import check_of
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.methods.shards.choice import Sharding
@@ -134,16 +136,16 @@ def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> 
         candidate = search.copies[name].candidate(session, search.problem)
         with pytest.raises(SearchError, match="copies have no course of one inference"):
             measured_timeline(session, candidate)
-        protocol, check = Protocol(limit_s=2.0, min_rounds=2), check_of(session, options)
+        limits, check = TimeLimits(Protocol(limit_s=2.0, min_rounds=2)), check_of(session, options)
         rng = np.random.default_rng(0)
-        final = final_comparison(session.runner, {name: candidate}, {}, {}, protocol, check, rng=rng)
+        final = final_comparison(session.runner, Candidates({name: candidate}, {}), limits, check, rng=rng)
         assert final.answer == name
         final = replace(final, comparison=replace(final.comparison, disturbed=0.0))
-        busy = warnings_of(search, replace(final, others=0.25))[-1]
+        busy = Outcome(search, replace(final, others=0.25)).warnings[-1]
         assert busy.startswith("other programs took 25% of the processors during the comparison")
-        assert warnings_of(search, replace(final, others=0.2499)) == ()
-        placement, held = answer_placement(search, final), weight_bytes_of(search, final)
-        ops = rows_of(search, final)[0].ops
+        assert Outcome(search, replace(final, others=0.2499)).warnings == ()
+        outcome = Outcome(search, final)
+        placement, held, ops = outcome.placement, outcome.weight_bytes, outcome.rows[0].ops
         size, num = float(session.graph.weight_bytes.sum()), session.graph.num_ops
         assert (held["C"], ops["C"], ops["A"] + ops["B"]) == (size, num, num)
         assert size <= held["A"] + held["B"] < 1.5 * size
@@ -152,7 +154,7 @@ def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> 
         search.finalists, search.copies = [Plan(np.zeros_like(order), order)], {}
         ordered = replace(final, answer="placement 1", ratios={"placement 1": final.ratios[name]})
         ranks = dict(zip(session.graph.canonical_names, search.problem.expand(order).tolist(), strict=True))
-        assert answer_placement(search, ordered).priority == ranks
+        assert Outcome(search, ordered).placement.priority == ranks
     assert (placement.method, placement.executor, placement.affinity) == ("copies", "work-conserving", {})
     whole, pipeline = placement.copies or ()
     assert (whole.device, pipeline.devices, pipeline.requests) == ("C", ("A", "B"), 3)
@@ -177,10 +179,10 @@ def test_shards_beside_a_copy_are_proposed_where_stages_do_not_fit_and_are_run_a
         assert (copies.devices, devices_of(copies.pipeline)) == ((2,), [0, 1])
         assert copies.period_s == pytest.approx(1.1**2 * whole_s.sum() / 3, rel=0.02)  # each beside two others
         candidate, check = copies.candidate(session, search.problem), check_of(session, options)
-        protocol, rng = Protocol(limit_s=2.0, min_rounds=2), np.random.default_rng(0)
-        final = final_comparison(session.runner, {name: candidate}, {}, {}, protocol, check, rng=rng)
-        placement, held = answer_placement(search, final), weight_bytes_of(search, final)
-        ops = rows_of(search, final)[0].ops
+        short, rng = TimeLimits(Protocol(limit_s=2.0, min_rounds=2)), np.random.default_rng(0)
+        final = final_comparison(session.runner, Candidates({name: candidate}, {}), short, check, rng=rng)
+        outcome = Outcome(search, final)
+        placement, held, ops = outcome.placement, outcome.weight_bytes, outcome.rows[0].ops
         assert placed_candidate(session, "again", placement, "work-conserving").copies[1] == candidate.copies[1]
     assert [held["C"], held["A"] + held["B"]] == pytest.approx([5.2e5, 5.2e5], rel=0.02)
     assert ops["C"] >= max(ops["A"], ops["B"]) >= 3

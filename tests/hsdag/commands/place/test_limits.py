@@ -109,9 +109,10 @@ def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
             devices=DeviceSet(tuple(specs[:2]), tuple(specs[2:])),
             memory_limits=lambda _: limits,
             problem=lambda **_: problem_of(costs),
-            of_units=lambda _, devices: np.array(devices),
             graph=graph_from_edges(["MatMul"] * 3, [(0, 1), (1, 2)]),
-            model=SimpleNamespace(pinned=np.array([NOT_PINNED, 1, NOT_PINNED])),
+            model=SimpleNamespace(
+                pinned=np.array([NOT_PINNED, 1, NOT_PINNED]), of_units=lambda _, devices: np.array(devices)
+            ),
             widens=np.zeros(2, dtype=np.bool_),
         ),
     )

@@ -13,25 +13,13 @@ import numpy as np
 import pytest
 
 from hsdag.base.processes import Request, WorkerClient
-from hsdag.commands.place.answer import (
-    faster_but_disallowed,
-    faster_whole_devices,
-    nearest_of,
-    rejected,
-    speed_sentence,
-    too_few_rounds,
-)
+from hsdag.commands.place.answer import Alternatives, Lead, NotChosen, ignored, speed_sentence, too_few_rounds
+from hsdag.commands.place.comparison import Candidates
 from hsdag.commands.place.copies import Copies
 from hsdag.commands.place.kinds import Kinds
-from hsdag.commands.place.place import (
-    _other_executor,
-    ignored,
-    proposed_candidates,
-    slow_devices,
-    was_timed,
-    why_uncompared,
-)
-from hsdag.commands.place.result import Tally, Verdict
+from hsdag.commands.place.outcome import Outcome
+from hsdag.commands.place.place import proposed_candidates, slow_devices, was_timed
+from hsdag.commands.place.records import Tally, Verdict
 from hsdag.commands.place.search import Search
 from hsdag.commands.place.session import Session
 from hsdag.commands.place.wanted import Wanted
@@ -83,85 +71,93 @@ GAIN = "The placement is 25.0% faster (95% interval 20.0% to 30.0%) than the bes
 WHY = {"B": "its outputs differ by 0.3"}
 
 
+WON, TIED = Lead("placement 1", "CPU", FASTER), Lead("CPU", "CPU", EQUAL)
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (("CPU", "CPU", EQUAL, {}), "No placement beat CPU."),
-        (("placement 1", None, EQUAL, {}), "No single device ran the whole model; the placement does."),
-        (("placement 1", "CPU", FASTER, {"AUTO:CPU": BEATEN}), f"{GAIN}."),
+        ((TIED,), "No placement beat CPU."),
+        ((Lead("placement 1", None, EQUAL),), "No single device ran the whole model; the placement does."),
+        ((WON, None, Alternatives({"AUTO:CPU": BEATEN})), f"{GAIN}."),
         (
-            ("CPU", "CPU", EQUAL, {"AUTO:CPU": FASTER}, {"ignored": "without pins"}),
+            (TIED, None, Alternatives({"AUTO:CPU": FASTER}, "without pins")),
             "No placement beat CPU; OpenVINO's own AUTO:CPU measured faster than the placement without pins.",
         ),
         (
-            ("CPU", "CPU", EQUAL, {}, {"rejected": {"placement 1": "it hung", "CPU": "it differs"}}),
+            (TIED, NotChosen({"placement 1": "it hung", "CPU": "it differs"})),
             "Placement 1 was faster, but it hung.",
         ),
         (
-            ("CPU", "CPU", EQUAL, {}, {"nearest": ("placement 1", Ratio(0.8, 0.7, 0.9))}),
+            (TIED, NotChosen(nearest=("placement 1", Ratio(0.8, 0.7, 0.9)))),
             "No placement beat CPU: the nearest, placement 1, takes 1.25 times as long (95% interval 1.11 to 1.43).",
         ),
         (
-            ("CPU", "CPU", EQUAL, {}, {"nearest": ("shards 1", Ratio(1.2, 0.84, 1.85))}),
+            (TIED, NotChosen(nearest=("shards 1", Ratio(1.2, 0.84, 1.85)))),
             "Not decided: shards 1 and CPU could not be told apart (0.84 to 1.85 times as fast, 95% interval; more "
             "rounds would tell).",
         ),
         (
-            ("placement 1", "B", BEATEN, {}, {"disallowed": WHY}),
+            (Lead("placement 1", "B", BEATEN), NotChosen(disallowed=WHY)),
             "The best single device, B, is ruled out: its outputs differ by 0.3; it takes 0.50 times as long as "
             "the placement (95% interval 0.40 to 0.60).",
         ),
         (
-            ("A", "A", EQUAL, {}, {"disallowed": WHY}),
+            (Lead("A", "A", EQUAL), NotChosen(disallowed=WHY)),
             "No placement beat A; B was faster, but is ruled out: its outputs differ by 0.3.",
         ),
         (
-            ("placement 1", "CPU", FASTER, {}, {"over_twin": Ratio(1.5, 1.4, 1.6), "over_start": BEATEN}),
+            (WON, None, Alternatives(over_twin=Ratio(1.5, 1.4, 1.6), over_start=BEATEN)),
             f"{GAIN}; HETERO takes 1.50 times as long with the same placement (95% interval 1.40 to 1.60); the one to "
             "start with takes 0.50 times as long (95% interval 0.40 to 0.60).",
         ),
         (
-            ("start", "CPU", FASTER, {}, {"over_twin": Ratio(1.2, 0.1, 9.0, 2), "over_start": EQUAL}),
+            (replace(WON, answer="start"), None, Alternatives(over_twin=Ratio(1.2, 0.1, 9.0, 2), over_start=EQUAL)),
             f"{GAIN}; HETERO takes 1.20 times as long with the same placement (from 2 rounds, too few for an "
             "interval); it is the one to start with.",
         ),
-        (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran."),
+        ((TIED, NotChosen(uncompared="none ran")), "None ran."),
         (
-            ("CPU", "CPU", EQUAL, {}, {"rejected": too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)})}),
+            (TIED, NotChosen(too_few_rounds({"shards 1": Ratio(1.4, 1.0, 2.0, 2)}))),
             "Not decided: shards 1 was faster, but in 2 rounds only, too few to say so where 6 are needed.",
         ),
         (
-            ("placement 1", "CPU", Ratio(2.12, 1.21, 3.7), {}, {"busy": 0.85}),
+            (Lead("placement 1", "CPU", Ratio(2.12, 1.21, 3.7), busy=0.85),),
             "Not decided: the placement measured 112.0% faster (95% interval 21.0% to 270.0%) than the best single "
             "device, CPU, while other programs took 85% of the processors; end them, and place the model again.",
         ),
-        (("placement 1", "CPU", FASTER, {}, {"busy": 0.85}), f"{GAIN}."),  # narrow, whatever else ran
+        ((replace(WON, busy=0.85),), f"{GAIN}."),  # narrow, whatever else ran
         (
-            ("placement 1", "CPU", FASTER, {}, {"takes": "times the memory"}),
+            (replace(WON, takes="times the memory"),),
             "The best single device, CPU, takes 1.25 times the memory of the placement (95% interval 1.20 to 1.30).",
         ),
     ],
 )
 def test_the_sentence_claims_no_more_than_was_measured(given: tuple[Any, ...], sentence: str) -> None:
-    *positional, last = given if len(given) == 5 else (*given, {})
-    assert speed_sentence(*positional, **last) == sentence
+    assert speed_sentence(*given) == sentence
+
+
+def candidates(*finalists: str, **more: Any) -> Candidates:
+    """Candidates of a comparison: placements of these names."""
+    return Candidates(dict.fromkeys(finalists, Candidate("a split")), {}, **more)
 
 
 def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_best_of_the_others() -> None:
     medians = {"CPU": 3.0, "B": 2.0, "C": 4.0, "start": 3.0}
-    found = Comparison({name: Samples(((value,),)) for name, value in medians.items()}, {})
+    measured = Comparison({name: Samples(((value,),)) for name, value in medians.items()}, {})
     ratios = {"CPU": EQUAL, "placement 1": Ratio(0.9, 0.8, 1.0), "placement 2": Ratio(0.95, 0.8, 1.1), "lost": FASTER}
-    final: Any = SimpleNamespace(comparison=found, ratios=ratios, answer="CPU", best_single="CPU")
+    final: Any = SimpleNamespace(comparison=measured, ratios=ratios, answer="CPU", best_single="CPU")
     final.verdicts = {"lost": Verdict("cpu", 0.1, reason="it hung"), "CPU": Verdict("cpu", 0.1)}
-    final.disallowed = dict.fromkeys(("B", "C", "CPU", "start", "unknown"), "a pin")
-    assert faster_but_disallowed(final) == {"B": "a pin", "CPU": "a pin"}
+    disallowed = dict.fromkeys(("B", "C", "CPU", "start", "unknown"), "a pin")
     final.whole_devices = ("B", "C", "unknown")
-    assert faster_whole_devices(final) == {"B": "run the model on B unless you need the parts for something else"}
-    final.finalists = ("placement 1", "lost", "placement 2", "never ran")
-    assert rejected(final) == {"lost": "it hung"}
-    assert nearest_of(final) == ("placement 2", ratios["placement 2"])
-    final.finalists = ("lost",)
-    assert nearest_of(final) is None
+    final.candidates = candidates("placement 1", "lost", "placement 2", "never ran", disallowed=disallowed)
+    found = NotChosen.of(final)
+    assert found.disallowed == {"B": "a pin", "CPU": "a pin"}
+    assert found.whole_devices == {"B": "run the model on B unless you need the parts for something else"}
+    assert found.rejected == {"lost": "it hung"}
+    assert found.nearest == ("placement 2", ratios["placement 2"])
+    final.candidates = candidates("lost", disallowed=disallowed)
+    assert NotChosen.of(final).nearest is None
 
 
 def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:
@@ -197,13 +193,13 @@ def test_why_no_split_was_compared_is_said_unless_one_was(
     search: Any = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores], left_s=left_s)
     opened = {name: SimpleNamespace(compile_s=seconds) for name, seconds in (("CPU", 6.0), ("placement 1", 2.0))}
     search.options, search.problem = PlaceOptions(method="sa", budget_s=20.0), SimpleNamespace(num_units=2)
-    final: Any = SimpleNamespace(comparison=found, opened=opened, finalists=("placement 1", "shards 1"))
-    assert why_uncompared(search, final) == why
+    final: Any = SimpleNamespace(comparison=found, opened=opened, candidates=candidates("placement 1", "shards 1"))
+    assert Outcome(search, final).uncompared == why
     search.problem.num_units = 1
     tied = "no split placement was tried, since all ops have to stay together"
-    assert why_uncompared(search, final) == (why if failures or DIED in why else tied)
-    final.finalists = ("CPU",)
-    assert why_uncompared(search, final) is None
+    assert Outcome(search, final).uncompared == (why if failures or DIED in why else tied)
+    final.candidates = candidates("CPU")
+    assert Outcome(search, final).uncompared is None
 
 
 def test_openvinos_own_choices_are_said_to_be_made_without_the_limits_that_were_given() -> None:
@@ -303,8 +299,8 @@ def test_what_is_expected_to_be_faster_than_every_measured_split_is_compared_fir
 def test_an_answer_of_hetero_is_compared_with_the_fastest_finalist_of_the_other_executor() -> None:
     names = ["placement 1", "placement 2", "HETERO:placement 1", "HETERO:placement 2"]
     samples = {name: Samples(((s, s),) * 3) for name, s in zip(names, (3.0, 2.0, 1.0, 4.0), strict=True)}
-    final: Any = SimpleNamespace(answer=names[2], comparison=Comparison(samples, {}), finalists=names)
-    assert _other_executor(searched([]), final)[0] == "placement 2"
+    final: Any = SimpleNamespace(answer=names[2], comparison=Comparison(samples, {}), candidates=candidates(*names))
+    assert Outcome(searched([]), final)._other_executor()[0] == "placement 2"
 
 
 @pytest.mark.parametrize(("memory_bytes", "boundaries"), [(4.0, [1]), (8.0, [])])

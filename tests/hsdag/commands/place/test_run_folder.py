@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import shutil
 from pathlib import Path
@@ -13,7 +12,8 @@ import torch
 
 from hsdag.base.errors import FileFormatError, OutputError, SearchError
 from hsdag.commands.place import run_folder
-from hsdag.commands.place.result import PlaceResult, PlanRecord, read_result
+from hsdag.commands.place.records import PlanRecord
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RunFolder, RunRecord
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import ModelRecord
@@ -249,46 +249,3 @@ def test_a_folder_that_holds_no_search_and_one_of_another_model_are_named(run: R
     (copy / "events.jsonl").unlink()
     with pytest.raises(FileFormatError, match=r"placement units, but run\.json was about 1"):
         _ = RunFolder.load(copy).problem
-
-
-def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path: Path) -> None:
-    """Version 1 had the unit in the names of its figures, and the answer apart from the rest."""
-    now, path = run.result, tmp_path / "result.json"
-    assert now is not None
-    whole = json.loads(now.model_dump_json())
-    named = {"median": "median_s", "p95": "p95_s", "ratio": "ratio_to_best_single", "is_answer": "answer"}
-    tally, verdict = whole["tally"], whole["verdict"]
-    old = {
-        **{name: whole[name] for name in whole if name not in ("value", "unit", "samples", "weight_bytes")},
-        "rows": [{named.get(name, name): figure for name, figure in row.items()} for row in whole["rows"]],
-        **{name: verdict[name] for name in ("difference", "tolerance")},
-        "reference": verdict["versus"],
-        "objection": verdict["reason"],
-        "evaluations": tally["tried"],
-        "evaluation_failures": tally["failures"],
-        "simulated_evaluations": tally["simulated"],
-        "held_bytes": whole["weight_bytes"],
-    }
-
-    def read(answer: dict[str, object]) -> PlaceResult:
-        document = {**whole, "version": 1, "answer": answer, "samples_s": whole["samples"]}
-        path.write_text(json.dumps(document))
-        return read_result(path)
-
-    unknown: dict[str, object] = {
-        "finalists": {},
-        "kinds": {},
-        "placement_file": None,
-        "bound": "",
-        "wanted": "",
-        "wanted_budget_s": None,
-        "others": 0.0,
-        "lines": (),
-        "settings": (),
-    }
-    lacking = now.model_copy(update=unknown)
-    assert read(old).model_dump_json() == lacking.model_dump_json()
-    with pytest.raises(FileFormatError, match="value: Input should be a valid number"):
-        read({**old, "rows": [{**old["rows"][0], "median_s": None}]})
-    with pytest.raises(FileFormatError, match="answer: not that of a search"):
-        read({"sentence": "x"})

@@ -63,8 +63,8 @@ def test_the_heaviest_op_of_a_unit_whose_device_is_known_decides_for_it(
         lighter = np.setdiff1d(np.arange(found.graph.num_ops), heaviest)
         for changed in (devices[lighter], 1 - devices[lighter], np.full(len(lighter), -1)):
             devices[lighter] = changed
-            units = found.of_units(problem, devices)
+            units = found.model.of_units(problem, devices)
             assert units is not None
             assert units.tolist() == wanted.tolist()
-        assert found.of_units(problem, np.where(problem.units.partition.labels, devices, -1)) is None
-        assert found.of_units(problem, ()) is None
+        assert found.model.of_units(problem, np.where(problem.units.partition.labels, devices, -1)) is None
+        assert found.model.of_units(problem, ()) is None

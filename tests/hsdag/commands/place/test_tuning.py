@@ -14,7 +14,8 @@ import pytest
 import hsdag
 from hsdag.commands.place import place, tuning
 from hsdag.commands.place.comparison import FinalComparison, final_comparison
-from hsdag.commands.place.result import DeviceSettings, PlaceResult, TriedSetting
+from hsdag.commands.place.records import DeviceSettings, TriedSetting
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.tuning import Tuned, one_device_sentence, settings_record, settings_sentence, tuned_devices
 from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.machine.devices import DeviceSet, default_of

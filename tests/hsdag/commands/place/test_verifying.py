@@ -11,8 +11,9 @@ import openvino as ov
 import pytest
 
 from hsdag.base.processes import CandidateFailed
-from hsdag.commands.place.comparison import Check, Verifier
-from hsdag.commands.place.result import Verdict
+from hsdag.commands.place.pace import Deadline
+from hsdag.commands.place.records import Verdict
+from hsdag.commands.place.verifying import Check, Verifier
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.runtime.machine.devices import reduced_precision
@@ -39,7 +40,8 @@ def test_a_process_of_its_own_is_started_where_there_is_time_for_it(tiny_resnet:
         runner = CandidateRunner(client, LATENCY)
         runner.open("whole", Candidate("CPU_P0"))
         for end_s, is_over, num_starts in ((0.0, False, 1), (1e12, True, 1), (1e12, False, 2)):
-            verifier = Verifier(runner, FULL, end_s, lambda is_over=is_over: is_over)  # type: ignore[misc]
+            deadline = Deadline(end_s, lambda is_over=is_over: is_over)  # type: ignore[misc]
+            verifier = Verifier(runner, FULL, deadline)
             assert verifier.in_own_process("whole").reason is None
             assert client.num_starts == num_starts
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from hsdag.commands.place.comparison import NO_TIME
-from hsdag.commands.place.place import wanted_of
+from hsdag.commands.place.comparison import NO_TIME, Candidates
+from hsdag.commands.place.outcome import Outcome
 from hsdag.commands.place.wanted import Wanted
 from hsdag.runtime.measuring.latency import Comparison, Ratio
+from hsdag.runtime.measuring.messages import Candidate
 from hsdag.search.options import PlaceOptions
 
 
@@ -49,8 +50,9 @@ def test_it_is_never_less_than_what_was_spent() -> None:
 def test_more_rounds_are_wanted_where_they_would_tell_candidates_apart(ratio: Ratio, seconds: float | None) -> None:
     session = SimpleNamespace(devices=SimpleNamespace(placed=["A", "B"]))
     search: Any = SimpleNamespace(options=PlaceOptions(budget_s=40.0), wanted=Wanted(40.0), session=session)
-    known = {"best_single": "CPU", "answer": "CPU", "finalists": ("shards 1",), "ratios": {"shards 1": ratio}}
-    final: Any = SimpleNamespace(comparison=Comparison({}, {}), verdicts={}, disallowed={}, **known)
-    assert wanted_of(search, final).seconds == seconds
+    candidates = Candidates({"shards 1": Candidate("CPU")}, {})
+    known = {"best_single": "CPU", "answer": "CPU", "candidates": candidates, "ratios": {"shards 1": ratio}}
+    final: Any = SimpleNamespace(comparison=Comparison({}, {}), verdicts={}, whole_devices=(), **known)
+    assert Outcome(search, final).wanted().seconds == seconds
     late: Any = SimpleNamespace(**vars(final) | {"comparison": Comparison({}, {"shards 1": NO_TIME})})
-    assert "compile shards 1" in wanted_of(search, late).words
+    assert "compile shards 1" in Outcome(search, late).wanted().words

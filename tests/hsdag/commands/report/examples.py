@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.commands.place.result import PlaceResult, Row, Tally
+from hsdag.commands.place.records import Row, Tally
+from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RunFolder, RunRecord
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges

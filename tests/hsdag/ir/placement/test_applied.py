@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from openvino import opset13 as op
 
 from hsdag.base.errors import PlacementError
-from hsdag.ir.graph.build import fingerprint, graph_of, read_graph
+from hsdag.ir.graph.build import fingerprint, read_graph
 from hsdag.ir.graph.reader import load_model
-from hsdag.ir.placement.homes import op_devices, op_priority
 from hsdag.ir.placement.placement import Placement
 from tests.exported import Place
 
@@ -99,18 +98,3 @@ def test_applying_to_other_shapes_is_refused_with_the_shapes(onnx_file: Path, pl
     complaint = r"with the input shapes x\[2,3,8,8\], and this model has x\[5,3,8,8\]: reshape"
     with pytest.raises(PlacementError, match=complaint):
         placement.apply(model)
-
-
-def test_a_file_of_version_1_loads_where_its_names_match(model: ov.Model, core: ov.Core, place: Place) -> None:
-    new = place(model, lambda s: ("FAST", "SLOW")[s % 2])
-    affinity = {new.names[op]: device for op, device in new.affinity.items()}
-    record = {"name": "m", "fingerprint": "sha256:" + "0" * 64}
-    fields = {"version": 1, "affinity": affinity, "names": {}, "model": record, "priority": {"conv1": 3}}
-    old = Placement.from_json(Placement.model_validate({**new.model_dump(), **fields}).to_json())
-    graph = graph_of(model)
-    assert op_devices(old, graph) == op_devices(new, graph)
-    assert (op_priority(old, graph) or [])[graph.index_of["conv1"]] == 3
-    old.compile(core, model)
-    x = op.parameter([2], np.float32, name="x")
-    with pytest.raises(PlacementError, match="disagree on"):
-        old.apply(ov.Model([op.relu(x)], [x], "other"))

@@ -57,7 +57,7 @@ SPREAD = "'shards' and 'copies' need version 3, and an executor that runs device
     ("changes", "complaint"),
     [
         ({"format": "other"}, "'format' is not 'hsdag-placement'"),
-        ({"version": 4}, "'version' is 4, but this hsdag reads 1 and 2 and 3"),
+        ({"version": 4}, "'version' is 4, but this hsdag reads 2 and 3"),
         ({"model.fingerprint": "md5:0"}, "model.fingerprint: "),
         ({"model.input_shapes.x": [1, "a"]}, r"model.input_shapes.x\[1\]: "),
         ({"devices.1.plugin": ""}, r"devices\[1\].plugin: "),
