@@ -26,9 +26,7 @@ def test_the_figure_is_enough_for_all_that_was_left_out() -> None:
     wanted.add("compile shards 1")  # nobody knows what that takes
     wanted.add("tell shards 1 from CPU", 242.0)
     assert wanted.seconds == 250.0
-    assert wanted.words.startswith(
-        "With budget 250s there is time to measure 10 placements, to try settings of CPU, "
-    )
+    assert wanted.words.startswith("With budget 250s there is time to measure 10 placements, to try settings of CPU, ")
 
 
 def test_it_is_never_less_than_what_was_spent() -> None:
