@@ -23,8 +23,9 @@ from hsdag.commands.place.records import Tally, Verdict
 from hsdag.commands.place.search import Search
 from hsdag.commands.place.session import Session
 from hsdag.commands.place.wanted import Wanted
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import Call, Candidate, ask
@@ -246,8 +247,7 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
 
 def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
     """A search over three devices that measured plans, and what else it found."""
-    specs = [SimpleNamespace(name=name, openvino_name=f"CPU_{name}") for name in "ABC"]
-    devices = SimpleNamespace(placed=specs, all=specs)
+    devices = DeviceSet(tuple(DeviceSpec(name, "CPU") for name in "ABC"), ())
     session = SimpleNamespace(devices=devices, placed=lambda *_: Candidate("a split"))
     measured = [Event(Plan(np.array(placement)), Score(value), 1.0) for placement, value in events]
     given = {
