@@ -192,6 +192,7 @@ class Incumbent(Evaluator):
         return self._noted(plans, self.evaluator.report(plans, count=count, bound=bound))
 
     def _noted(self, plans: Sequence[Plan], scores: list[Score]) -> list[Score]:
+        """Keep the best of the plans [B] if it is better than the best so far, and return the scores [B]."""
         if scores and self.version != self._scored_in and self.best is not None:
             self._scored_in = self.version
             self.best_score = self.evaluator.evaluate([self.best])[0].value

@@ -187,6 +187,7 @@ class SideBySide:
         return self._idle >= self.most_idle and not np.isfinite(self.incumbent.left_s)
 
     def _submit(self, turn: Turn) -> None:
+        """Give a turn to the pool, with its share of the remaining budget."""
         incumbent = self.incumbent
         seconds = max(min(turn.share, self.most_share) * incumbent.left_s, LEAST_S)
         limits = replace(

@@ -85,6 +85,7 @@ class PlainExecutor(Closing):
         self._graph, self._outputs = None, {}
 
     def _run(self) -> dict[str, Tensor]:
+        """Run all ops, or on a GPU enqueue them, and return the results. Raises ExecutionError as ``start`` does."""
         state = RunState(self.program, self.residents.loaded())
         for task, work in enumerate(self.program.works):
             try:

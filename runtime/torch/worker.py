@@ -116,7 +116,7 @@ def of_problem(setup: WorkerSetup) -> Source:
 
 
 class TorchWorker(CallHandler):
-    """Worker that runs placements of one source on one set of devices, which say what products in f32 are rounded to.
+    """Worker that runs placements of one source on one set of devices, each with its precision of products in f32.
 
     Targets are devices and, as baselines, ``EAGER:`` or ``GRAPH:`` and a device: without the engine, the latter as a
     CUDA graph.

@@ -165,11 +165,13 @@ class RuleTraining:
         self.num_updates += 1
 
     def _changed(self, rule: FloatArray) -> FloatArray:
+        """Return a rule [W] with random changes of some of its weights."""
         size = np.exp(self._rng.uniform(np.log(SMALLEST), np.log(LARGEST)))
         which = self._rng.random(NUM_WEIGHTS) < self._rng.choice(SHARES)
         return np.asarray(rule + size * STEP * self._rng.standard_normal(NUM_WEIGHTS) * which)
 
     def _improve(self) -> None:
+        """Replace a random rule by the best of CHANGES changed ones, unless that makes the set worse."""
         rng = self._rng
         at = int(rng.integers(len(self.rules)))
         begins = [int(rng.integers(len(self.rules))) if rng.random() < FROM_ANOTHER else at for _ in range(CHANGES)]

@@ -244,7 +244,7 @@ class Rule(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Where and when the op being placed could start."""
+    """The possible starts of the op being placed, by device."""
 
     start_s: FloatArray  # [D]
     gap: IntArray  # [D] index of the gap that it would use
