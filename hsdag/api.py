@@ -288,6 +288,15 @@ def compile_work_conserving(
             with.
         properties: OpenVINO properties for compiling, by name.
         time_limit_s: End a longer inference with an ExecutionError that names the op and device it waited for.
+
+    Examples:
+        >>> import hsdag, numpy, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.negative(ov.opset13.relu(x))], [x], "small")
+        >>> placement = hsdag.place(model, "CPU", budget="1s").placement
+        >>> with hsdag.compile_work_conserving(model, placement) as compiled:
+        ...     print(compiled([numpy.array([-1.0, 2.0], dtype=numpy.float32)])[0].tolist())
+        [-0.0, -2.0]
     """
     from hsdag.runtime.executor.compiling import compile_placed
 

@@ -191,6 +191,14 @@ def profile(
         inputs: An .npz file with one array for each input; by default inputs are random.
         fresh: Measure again what the cache has.
         on_step: Called with a line for each step.
+
+    Examples:
+        >>> import hsdag, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.negative(ov.opset13.relu(x))], [x], "small")
+        >>> result = hsdag.profile(model, "CPU")
+        >>> result.ops, [device.name for device in result.devices]
+        (4, ['CPU'])
     """
     found = resolve_devices(devices, partition_cpu)
     scenarios = parse_scenarios(data_shape, tokens)

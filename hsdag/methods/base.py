@@ -1,4 +1,4 @@
-"""Placer: the base of the methods, which search for plans through an evaluator."""
+"""Base of the methods, which search for plans through an evaluator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.search.evaluators.base import Checkpoint, Evaluator, SearchMeasurement
 
-O = TypeVar("O")  # noqa: E741 - options
+O = TypeVar("O")  # noqa: E741 - stands for options
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Placer(ABC, Generic[O]):
 
     @classmethod
     def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[O]]:  # noqa: ARG003
-        """Return the presets by name, 'default' among them; ``is_cheap`` says that plans will be simulated."""
+        """Return the presets by name, one of them 'default'; ``is_cheap`` says whether plans will be simulated."""
         return {"default": Preset(cls.options_type())}
 
     @classmethod

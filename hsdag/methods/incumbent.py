@@ -39,7 +39,7 @@ class Status(Enum):
 
     @property
     def sentence(self) -> str:
-        """Ending in words."""
+        """Return the ending in words."""
         return {
             Status.OPTIMAL: "The answer meets the lower bound, but for rounding: no placement and no order is faster.",
             Status.FEASIBLE: "The method finished; a better placement may exist.",
@@ -141,32 +141,32 @@ class Incumbent(Evaluator):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """Version of the evaluator's costs."""
+        """Return the version of the evaluator's costs."""
         return self.evaluator.version
 
     @property
     def progress(self) -> float:
-        """Share of the evaluations or of the seconds that is spent, whichever is larger."""
+        """Return the share of the evaluations or of the seconds that is spent, whichever is larger."""
         return max(self.evaluator.progress, self.elapsed_s / self.limits.seconds)
 
     @property
     def costs(self) -> ScheduleProblem:
-        """Costs of the units, for methods that need them."""
+        """Return the costs of the units, for methods that need them."""
         return self.problem.known_costs
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this search began."""
+        """Return the seconds since this search began."""
         return time.monotonic() - self._begin
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left of the limit, at least 0."""
+        """Return the seconds that are left of the limit, at least 0."""
         return max(self.limits.seconds - self.elapsed_s, 0.0)
 
     @property
     def evaluations_left(self) -> float:
-        """Number of evaluations that are left, infinite without a limit."""
+        """Return the number of evaluations that are left, infinite without a limit."""
         return self.evaluator.evaluations_left
 
     def check(self) -> None:
@@ -192,6 +192,7 @@ class Incumbent(Evaluator):
         return self._noted(plans, self.evaluator.report(plans, count=count, bound=bound))
 
     def _noted(self, plans: Sequence[Plan], scores: list[Score]) -> list[Score]:
+        """Keep the best of the plans [B] if it is better than the best so far, and return the scores [B]."""
         if scores and self.version != self._scored_in and self.best is not None:
             self._scored_in = self.version
             self.best_score = self.evaluator.evaluate([self.best])[0].value
@@ -203,7 +204,7 @@ class Incumbent(Evaluator):
     def consider(self, placement: IntArray, priority: IntArray | None = None) -> float:
         """Evaluate a placement [U] with ranks [U], and also without them if evaluations are cheap.
 
-        Returns the smaller value.
+        Return the smaller value, in the objective's unit.
         """
         ordered = [Plan(placement, priority)] if priority is not None and self.takes_order else []
         plans = [*ordered, Plan(placement)] if self.is_cheap or not ordered else ordered

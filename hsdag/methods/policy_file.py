@@ -25,7 +25,12 @@ FORMAT, VERSION = "hsdag-policy", 1
 
 @dataclass(frozen=True, eq=False)
 class PolicyFile:
-    """A policy: weights by name, and a card with the method, options, family, problems, updates, seed and results."""
+    """The contents of a policy file.
+
+    Attributes:
+        weights: Arrays of weights by name.
+        card: Method, options, family, problems, updates, seed and results of the training.
+    """
 
     weights: Mapping[str, NDArray[Any]]
     card: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Turns of a portfolio: which method comes when, here or side by side on workers; and one method with several seeds."""
+"""Run turns of methods, side by side on workers: those of a portfolio, or of one method with several seeds."""
 
 from __future__ import annotations
 
@@ -22,13 +22,18 @@ from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.workers.pool import Exchange, Findings, Job, Pool
 
 EXCHANGE_S = 0.25
-"""How often a turn on a worker tells the others what it has found."""
+"""Seconds between two reports of a turn on a worker to the others about what it has found."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A method's turn: the share of what is left of the budget that it may use, which seed of how many, and its
-    hyper-parameters, where they are not the default ones."""
+    """A turn of a method.
+
+    Attributes:
+        share: Share of the remaining budget that the turn may use.
+        round: Number that is added to the seed; 0 for a first turn.
+        options: Hyper-parameters of the method; None for the default ones.
+    """
 
     method: str
     share: float
@@ -36,7 +41,7 @@ class Turn:
     options: Any = None
 
     def take(self, problem: Problem, evaluator: Evaluator, limits: Limits) -> TurnEnd | None:
-        """Let the method search; None where it cannot search the problem."""
+        """Let the method search, and return how the turn ended; None if the method cannot search the problem."""
         try:
             method = self.method
             placer = make_placer(method, is_cheap=True) if self.options is None else find_method(method)(self.options)
@@ -50,9 +55,15 @@ class Turn:
 
 @dataclass(frozen=True)
 class TurnEnd:
-    """How a turn ended: its status, or why it has none; its bound, its best plan, and the plans that it simulated.
+    """The end of a turn.
 
-    ``parts`` is what it had other methods do.
+    Attributes:
+        status: How the search ended; None if it failed.
+        failure: Why the search failed; None if it did not.
+        bound: Largest proven lower bound.
+        plan: Best plan.
+        num_plans: Number of plans that were evaluated.
+        parts: Contributions of the methods that the turn's method used.
     """
 
     status: Status | None = None
@@ -65,7 +76,11 @@ class TurnEnd:
 
 @dataclass(frozen=True, eq=False)
 class TurnJob(Job[TurnEnd | None]):
-    """A turn on a worker; None where the method cannot search the problem."""
+    """A job that takes a turn on a worker; its answer is None if the method cannot search the problem.
+
+    Attributes:
+        evaluations: Largest number of evaluations, at least 1.
+    """
 
     turn: Turn
     problem: Problem
@@ -74,7 +89,7 @@ class TurnJob(Job[TurnEnd | None]):
     evaluations: float
 
     def run(self, exchange: Exchange) -> TurnEnd | None:
-        """Search, and tell others of better plans and bounds; ends when no better plan can be found."""
+        """Search, and exchange better plans and bounds with others; end once the best plan is proven optimal."""
         told_s = time.monotonic()
 
         def is_over() -> bool:
@@ -98,9 +113,11 @@ class TurnJob(Job[TurnEnd | None]):
 
 
 def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, end: TurnEnd) -> None:
-    """Take note of what a turn contributed since ``began_s``, when the best value was ``before``.
+    """Append the contribution of a turn, after the contributions of the methods that it used.
 
-    What it had others do comes first and is theirs.
+    Args:
+        began_s: Start of the turn, in seconds since the search began.
+        before: Best value of the search at the start of the turn, in the objective's unit.
     """
     for part in (each.later(began_s) for each in end.parts):
         after = min(part.after, before)
@@ -114,23 +131,29 @@ def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, e
 
 
 def is_proven(findings: Findings) -> bool:
-    """Whether the best plan meets the bound, but for rounding."""
+    """Return whether the best plan meets the lower bound, apart from rounding."""
     bound = findings.bound
     return bound is not None and np.isfinite(findings.value) and findings.value <= bound.value * (1 + LEAST_GAIN)
 
 
 MOST_SHARE, LEAST_S = 0.25, 0.5
-"""Of what is left of the budget, what one turn on a worker may take, and seconds that it gets in any case: the next one
-begins with the best plan of all."""
+"""Largest share of the remaining budget for one turn on a worker, and the least seconds that it gets.
+
+Turns are short because each one begins with the best plan of all workers.
+"""
 LOOK_EVERY_S, GRACE_S = 0.1, 1.0
-"""How often it is looked what workers have found, and how long they have to end when the search does."""
+"""Seconds between two checks of what workers have found; and seconds that workers have to end after the search."""
 
 
 @dataclass(eq=False)
 class SideBySide:
-    """Hands out turns to as many workers as there are; all hear of the best plan and the largest bound.
+    """A search that gives turns to all workers, which share the best plan and the largest bound.
 
-    ``most_idle`` turns of annealing in a row that find nothing better end a search without a limit of seconds.
+    Attributes:
+        evaluator: Evaluator that is copied to the workers.
+        most_idle: End a search without a limit of seconds after this many turns with a round above 0 in a row that find
+            nothing better.
+        most_share: Largest share of the remaining budget for one turn.
     """
 
     incumbent: Incumbent
@@ -141,11 +164,11 @@ class SideBySide:
 
     def __post_init__(self) -> None:
         self._idle = 0
-        self._running: dict[Future[TurnEnd | None], tuple[Turn, float, float]] = {}  # since when, the best value then
+        self._running: dict[Future[TurnEnd | None], tuple[Turn, float, float]] = {}  # start in seconds, best value then
         self.pool.begin(Findings(self.incumbent.best, self.incumbent.best_score, self.incumbent.lower_bound))
 
     def search(self, turns: Iterable[Turn]) -> Status:
-        """Take the turns; how the search ended. Raises SearchStopped when the evaluator does."""
+        """Take the turns in order, and return how the search ended. Raises SearchStopped when the evaluator does."""
         try:
             for turn in turns:
                 if (status := self._collected(self.pool.num_workers - 1)) is not None:
@@ -164,6 +187,7 @@ class SideBySide:
         return self._idle >= self.most_idle and not np.isfinite(self.incumbent.left_s)
 
     def _submit(self, turn: Turn) -> None:
+        """Give a turn to the pool, with its share of the remaining budget."""
         incumbent = self.incumbent
         seconds = max(min(turn.share, self.most_share) * incumbent.left_s, LEAST_S)
         limits = replace(
@@ -180,7 +204,7 @@ class SideBySide:
         self._running[self.pool.submit(job)] = turn, incumbent.elapsed_s, incumbent.best_score
 
     def _collected(self, most: int) -> Status | None:
-        """Wait until at most so many turns run, with news of all meanwhile; how the search ended, if it did."""
+        """Collect results until at most ``most`` turns run; return how the search has ended, None if it goes on."""
         while len(self._running) > most:
             done = wait(self._running, LOOK_EVERY_S, FIRST_COMPLETED).done
             self._take_over()
@@ -194,20 +218,20 @@ class SideBySide:
         return None
 
     def _take_over(self) -> None:
-        """Have the best plan of any worker evaluated here, whatever the budget, and keep the bound."""
+        """Report the best plan of any worker to the evaluator, whatever the budget, and the largest bound."""
         found = self.pool.findings
         if found.plan is not None and found.value < self.incumbent.best_score:
             self.incumbent.report([found.plan])
         self.incumbent.report(bound=found.bound)
 
     def _ended(self, future: Future[TurnEnd | None], turn: Turn, began_s: float, before: float) -> Status | None:
-        """Take note of the end of a turn; its status, None where it has none."""
+        """Report the results of a turn that ended, and return its status; None if it has none."""
         incumbent = self.incumbent
         try:
             end = future.result()
         except ExecutionError as error:
             end = TurnEnd(failure=str(error))
-        if end is None:  # not for this problem
+        if end is None:  # the method cannot search this problem
             return None
         incumbent.report([] if end.plan is None else [end.plan], count=end.num_plans, bound=end.bound)
         self.pool.exchange(Findings(incumbent.best, incumbent.best_score, end.bound))
@@ -217,7 +241,7 @@ class SideBySide:
         return end.status
 
     def _end(self) -> None:
-        """Have the workers end, and keep what they have found."""
+        """Make the workers end, and keep what they have found."""
         self.pool.exchange(Findings(is_over=True))
         done = wait(self._running, GRACE_S).done
         self._take_over()
@@ -227,21 +251,24 @@ class SideBySide:
             else:
                 future.cancel()
         self._running.clear()
-        self.pool.rest()  # what is measured next has the machine to itself
+        self.pool.rest()  # so that they do not disturb later measurements
 
 
 ROLLOUT_SHARE, LEAST_ROLLOUT_S = 0.25, 5.0
-"""Of the budget of a learned method that measures, what workers get to search in simulation first; and the seconds that
-this has to be, since they need some of them to start."""
+"""Share of the budget of a learned method that measures, for workers that search in simulation first; least seconds.
+
+With fewer seconds there is no such search, as workers need some of them to start.
+"""
 
 
 def search_with_restarts(
     placer: Placer[Any], problem: Problem, evaluator: Evaluator, limits: Limits, checkpoint: Checkpoint | None = None
 ) -> Result:
-    """What ``placer.search`` does; a seeded method searches once on each worker, with seeds from the given one on.
+    """Search as ``placer.search`` does, and with a seeded method once on each worker, with consecutive seeds.
 
-    All hear of the largest bound. A learned method that measures searches here as it does without workers, from the
-    best plan that they have found in simulation before; they rest while it measures. Raises as ``placer.search`` does.
+    Workers share the largest bound. A learned method that measures searches in this process, as without workers, but
+    from the best plan that the workers have found in simulation before; they are idle while it measures. Raises what
+    ``placer.search`` raises.
     """
     pool = limits.pool
     copy = evaluator.for_workers
@@ -262,6 +289,6 @@ def search_with_restarts(
 
 
 def _restarted(placer: Placer[Any], incumbent: Incumbent, copy: Evaluator, pool: Pool, first: int) -> Result:
-    """The best of searches with as many seeds as there are workers."""
+    """Search once on each worker, with rounds from ``first`` on, and return the best result."""
     turns = [Turn(placer.name, 1.0, first + k, options=placer.options) for k in range(pool.num_workers)]
     return incumbent.concluded(lambda each: SideBySide(each, pool, copy, float("inf"), 1.0).search(turns))

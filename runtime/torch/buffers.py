@@ -1,4 +1,4 @@
-"""The tensors on devices: those that lie there before an inference begins, and those of one inference.
+"""Keep the tensors of a program on its devices: constants, inputs, and the intermediate results of an inference.
 
 Legend: B buffers.
 """
@@ -18,17 +18,20 @@ from hsdag.runtime.torch.op import Tensor
 from hsdag.runtime.torch.program import UNUSED, Program
 
 Inputs = Mapping[str, Tensor | NDArray[np.generic]]
-
+"""Tensors or arrays of the inputs of a graph, by name."""
 
 Values = Sequence[Tensor | None]
-"""[B] the tensor of each buffer, None where there is none yet, or no longer."""
+"""Tensor of each buffer [B]; None if it does not exist yet, or has been dropped."""
 
 
 class Residents:
-    """Constants, from the start, and inputs, once loaded: ``values`` [B], None where a task writes.
+    """The constants and the loaded inputs of a program, on the devices that read them.
 
-    Constants are shared with all other programs of the graph that have them on the same device. Raises ExecutionError
-    that names constant and device where there is no room.
+    Constants are shared with all other programs of the graph that have them on the same device. Raises an
+    ExecutionError that names the constant and the device if a device has no room.
+
+    Attributes:
+        values: Tensor of each buffer [B]; None for a buffer that a task writes, or an input that was not loaded.
     """
 
     def __init__(self, program: Program) -> None:
@@ -51,11 +54,15 @@ class Residents:
 
     @property
     def size_bytes(self) -> int:
-        """What they take."""
+        """Return the bytes that constants and loaded inputs take."""
         return sum(x.untyped_storage().nbytes() for x in self.values if x is not None)
 
     def load(self, inputs: Inputs) -> None:
-        """Put copies of inputs where they are read, all at once. Raises ExecutionError where one does not fit."""
+        """Copy inputs to the devices that read them.
+
+        An inference that begins meanwhile reads either all previous inputs or all of these. Raises ExecutionError for
+        an unknown name, for a shape that does not fit, and if a device has no room.
+        """
         graph, placed = self._program.graph, dict[int, Tensor]()
         for name in inputs:
             if name not in graph.inputs:
@@ -64,18 +71,18 @@ class Residents:
             if feed.tensor in inputs:
                 values = inputs[feed.tensor]
                 if isinstance(values, np.ndarray) and not values.flags.writeable:
-                    values = values.copy()  # torch has no tensors that may not be written to
+                    values = values.copy()  # torch has no read-only tensors
                 try:
                     part = feed.cut(torch.as_tensor(values).detach())
                 except (ValueError, TypeError) as error:
                     raise ExecutionError(f"input {feed.tensor!r} of {graph.name!r}: {error}") from error
                 placed[buffer] = self._placed(f"input {feed.tensor!r}", part, buffer, feed.dtype, copy=True)
         self._synchronize()
-        with self._lock:  # inferences that begin meanwhile have all inputs of before, or all of these
+        with self._lock:  # inferences that begin meanwhile read all previous inputs, or all of these
             self.values = [placed.get(buffer, x) for buffer, x in enumerate(self.values)]
 
     def loaded(self) -> Values:
-        """Return the values for an inference that begins now. Raises ExecutionError where an input was never loaded."""
+        """Return the values for an inference that begins now. Raises ExecutionError if an input was never loaded."""
         values, feeds = self.values, self._program.feeds.items()
         lacking = dict.fromkeys(repr(feed.tensor) for buffer, feed in feeds if values[buffer] is None)
         if lacking:
@@ -85,35 +92,52 @@ class Residents:
     def _placed(
         self, what: str, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False
     ) -> Tensor:
-        """Return it where a buffer lies, in memory of its own size. Where there is no room the error names ``what``."""
+        """Return a tensor on the device of a buffer, in storage of exactly its size.
+
+        Args:
+            what: Name of the tensor in the ExecutionError that is raised if the device has no room.
+            dtype: Element type to convert to; None keeps the tensor's own.
+            copy: Whether to copy the tensor even if it is on the device already.
+        """
         device = self._program.devices[self._program.buffer_device[buffer]]
         try:
             there = tensor.contiguous().to(device.physical, non_blocking=device.is_cuda, copy=copy)
             there = there.to(dtype or tensor.dtype)
-            if there.untyped_storage().nbytes() > there.nbytes:  # a view would keep the whole alive
+            if there.untyped_storage().nbytes() > there.nbytes:  # a view would keep the whole storage alive
                 return there.clone()
         except RuntimeError as error:
             raise ExecutionError(f"{what} on device {device.name}: {task_error(error)}") from error
         return there
 
     def _synchronize(self) -> None:
-        """Wait until copies to GPUs, which ran on the caller's streams, are there."""
+        """Wait for the copies to GPUs, which run on the caller's current streams."""
         for physical in {device.physical for device in self._program.devices if device.is_cuda}:
             torch.cuda.current_stream(physical).synchronize()
 
 
 @dataclass(eq=False, slots=True)
 class Enqueued:
-    """A task on a stream of a lane: the event behind it, and the tensors it touches, kept until it is over."""
+    """A task that was enqueued on a stream of a lane.
+
+    Attributes:
+        event: Event recorded on the stream after the task.
+        tensors: Inputs and results of the task, which are kept alive until it has ended.
+        is_over: Whether the event has been seen to pass.
+    """
 
     lane: object
     event: torch.cuda.Event
     tensors: list[Tensor]
-    is_over: bool = False  # the event has passed
+    is_over: bool = False
 
 
 class RunState:
-    """The buffers of one inference, filled and dropped by tasks from any thread."""
+    """The buffers of one inference, which tasks fill and drop from any thread.
+
+    Attributes:
+        outputs: Results by name after a successful end, else None.
+        is_cancelled: Whether tasks that have not started are to be skipped.
+    """
 
     def __init__(self, program: Program, values: Values) -> None:
         self.works = program.works
@@ -127,17 +151,21 @@ class RunState:
         self._lock = threading.Lock()
 
     def inputs(self, task: int) -> list[Tensor]:
-        """What a task reads; the engine starts it when all of it is there."""
+        """Return the tensors that a task reads; the engine starts a task only when all of them exist."""
         values = self._values
         return [values[b] for b in self.works[task].reads]  # type: ignore[misc]
 
     def enqueued(self, task: int) -> set[Enqueued]:
-        """Return the tasks on streams that write what a task reads."""
+        """Return the enqueued tasks that write the buffers that a task reads."""
         found = {self._writer[b] for b in self.works[task].reads}
         return {each for each in found if each is not None}
 
     def store(self, task: int, results: Sequence[Tensor], enqueued: Enqueued | None = None) -> None:
-        """Keep those results of a task that are read later; they are there once what was ``enqueued`` is over."""
+        """Keep those results of a task that are read later.
+
+        Args:
+            enqueued: Task on a stream at whose end the results are valid; None if they are valid already.
+        """
         with self._lock:
             for buffer, tensor in zip(self.works[task].writes, results, strict=False):
                 if buffer != UNUSED and not self._is_over:
@@ -145,7 +173,7 @@ class RunState:
                     self._writer[buffer] = enqueued
 
     def release(self, task: int) -> None:
-        """A task has read its inputs; those that no other task reads are dropped."""
+        """Count the inputs of a task as read, and drop those that no other task reads."""
         left = self._left
         with self._lock:
             for buffer in self.works[task].reads:
@@ -154,18 +182,18 @@ class RunState:
                     self._values[buffer] = None
 
     def own_outputs(self) -> dict[str, Tensor]:
-        """Copies of the results after a good end, on GPUs made on the present stream of the caller.
+        """Return copies of the results after a successful end; on GPUs, the caller's current stream makes them.
 
-        Results may show memory of inputs or constants, and whoever asks may change what they get.
+        They are copies because results may share memory with inputs or constants, and callers may change what they get.
         """
         assert self.outputs is not None
         for tensor in self.outputs.values():
-            if tensor.is_cuda:  # whoever reads it works on a stream of their own
+            if tensor.is_cuda:  # the caller reads it on another stream than the one that wrote it
                 tensor.record_stream(torch.cuda.current_stream(tensor.device))
         return {name: x.clone() for name, x in self.outputs.items()}
 
     def end(self) -> None:
-        """Drop everything; the results stay in ``outputs`` where all of them are there."""
+        """Drop all tensors except the results, which ``outputs`` keeps if all of them are complete."""
         with self._lock:
             if self._is_over:
                 return
@@ -178,7 +206,10 @@ class RunState:
 
 
 def task_error(error: BaseException) -> RuntimeError:
-    """The error to report for a task that raised ``error``: one line, and one name for out of memory."""
+    """Return the error to report for a task that raised ``error``, with a message of one line.
+
+    If memory ran out, the message begins with "out of memory".
+    """
     text = str(error).strip() or repr(error)
     line = text.splitlines()[0]
     is_memory = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in text

@@ -1,4 +1,4 @@
-"""Torch devices to place ops on: a whole GPU, or a thread of the CPU; as text, as records and as values."""
+"""Torch devices to place ops on, and how they are written as text and as records."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.torch.op import PRECISIONS
 
 DEPTH = 16
-"""Tasks that a stream of a GPU holds by default: as many as it may run before the host sees the first of them end.
+"""Default number of tasks that a stream of a GPU holds before the host has seen the first of them end.
 
-More hide a slower host. Fewer leave more for later to decide: what is enqueued keeps its place, and its results exist.
+A larger number hides the delays of a slower host. A smaller one lets more tasks be chosen late: a task that has been
+enqueued keeps its place, and its results take memory.
 """
 MOST_DEPTH = 64
-"""With more, the driver may have no room for what is enqueued, and enqueueing would wait."""
+"""Largest number of tasks of a stream; with more, the driver's queue may be full, and enqueueing would block."""
 
 _NAMED = re.compile(r"(?:([A-Za-z]\w*)=)?(cpu|cuda:\d+)(?:\[([^\[\]]*)\])?")
 
 
 @dataclass(frozen=True)
 class LogicalDevice:
-    """A name for people, the torch device behind it, and the threads that one op may use on the CPU.
+    """A device to place ops on: a stream of a GPU, or a worker thread of the CPU.
 
-    Several may be on one physical device: on a GPU each has a compute stream of its own, on the CPU a worker thread.
-    Products of f32 tensors are computed in ``precision``, and a stream holds up to ``depth`` tasks.
+    Several may share one physical device: on a GPU each has a compute stream of its own, on the CPU a worker thread.
+    Raises DeviceError for a number out of range, a precision that the device lacks, and a physical device that torch
+    does not find on this machine.
 
-    Raises DeviceError for a number out of range, a precision that the device lacks, and a device that torch does not
-    have here.
+    Attributes:
+        name: Name that people use for the device.
+        torch_device: Torch's name of the physical device: "cpu", "cuda:0", ...
+        threads: Number of threads that one op may use on the CPU, at least 1.
+        precision: Precision of products of f32 tensors, a name of ``PRECISIONS``; "tf32" on GPUs only.
+        depth: Number of tasks that a stream of a GPU may hold, from 1 to MOST_DEPTH.
     """
 
     name: str
@@ -58,25 +64,25 @@ class LogicalDevice:
 
     @property
     def physical(self) -> torch.device:
-        """The torch device."""
+        """Return the torch device."""
         return torch.device(self.torch_device)
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it is on a GPU."""
+        """Return whether the device is on a GPU."""
         return self.torch_device != "cpu"
 
 
 def logical_devices(count: int, torch_device: str = "cpu") -> tuple[LogicalDevice, ...]:
-    """``count`` equal devices d0, d1, ... on one physical device."""
+    """Return ``count`` equal devices d0, d1, ... on one physical device."""
     return tuple(LogicalDevice(f"d{i}", torch_device) for i in range(count))
 
 
 def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:
-    """Devices from a comma-separated list; None stands for all CUDA devices.
+    """Parse a comma-separated list of devices; None stands for all CUDA devices.
 
-    Each is ``cpu``, ``cuda:N``, ``NAME=cpu[threads=1]`` or ``NAME=cuda:0[precision=tf32]``. Raises DeviceError where
-    one is unknown or occurs twice, or a property is out of range.
+    Each is ``cpu``, ``cuda:N``, ``NAME=cpu[threads=1]`` or ``NAME=cuda:0[precision=tf32]``. Raises DeviceError if a
+    device is unknown or occurs twice, or a property is out of range.
     """
     if text is None:
         text = ",".join(f"cuda:{i}" for i in range(torch.cuda.device_count()))
@@ -92,7 +98,11 @@ def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:
 
 
 def resolve_torch_devices(text: str | None) -> DeviceSet:
-    """The devices of a list as ``parse_torch_devices`` takes it, and the whole devices that they are parts of."""
+    """Return the devices of a list, and the physical devices that they are parts of.
+
+    Args:
+        text: List of devices as ``parse_torch_devices`` takes it, whose errors are raised.
+    """
     specs = parse_torch_devices(text)
     names = {spec.name for spec in specs}
     wholes = dict.fromkeys(spec.plugin for spec in specs if spec.plugin not in names)
@@ -100,9 +110,9 @@ def resolve_torch_devices(text: str | None) -> DeviceSet:
 
 
 def logical_device(spec: DeviceSpec) -> LogicalDevice:
-    """The device that a record stands for; one of the CPU takes all usable threads where it does not say how many.
+    """Return the device that a record describes; on the CPU it uses all usable threads unless it says how many.
 
-    Raises DeviceError where it is not here or a property is unknown or out of range.
+    Raises DeviceError if this machine lacks the device, or if a property is unknown or out of range.
     """
     given = dict(spec.properties)
     number = "threads" if spec.plugin == "cpu" else "depth"

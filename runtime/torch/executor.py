@@ -1,4 +1,4 @@
-"""TorchExecutor: a placed graph, ready to run inference after inference, work-conserving."""
+"""Run the inferences of a placed graph on torch devices, scheduled work-conserving."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hsdag.runtime.torch.program import Program
 
 
 def make_lane(program: Program, number: int) -> Lane:
-    """Return what carries out the tasks of a resource."""
+    """Return the lane that runs the tasks of the resource with this number."""
     resource = program.tasks.resources[number]
     ends = [program.devices[d] for d in (resource.device, resource.destination) if d is not None]
     gpus = tuple(dict.fromkeys(end.physical for end in ends if end.is_cuda))
@@ -25,9 +25,10 @@ def make_lane(program: Program, number: int) -> Lane:
 
 
 class TorchBackend(Backend):
-    """One lane per device and channel: a thread on the CPU, streams on GPUs.
+    """Back end of the engine with a lane for each device and each channel: a thread on the CPU, streams on GPUs.
 
-    ``states`` are the inferences in flight by slot; whoever submits a run puts its state there first.
+    Attributes:
+        states: Inferences in flight by slot; the caller adds the state of a run before submitting it.
     """
 
     def __init__(self, program: Program) -> None:
@@ -35,29 +36,32 @@ class TorchBackend(Backend):
         self._lanes = [make_lane(program, number) for number in range(len(program.tasks.resources))]
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
-        """Hand it to its lane."""
+        """Give a task to its lane."""
         return self._lanes[attempt.resource].start(attempt, self.states[attempt.run.slot], inbox)
 
     def cancel(self, attempt: Attempt) -> None:
-        """What is queued behind a running task is skipped; a kernel or torch op that runs goes on to its end."""
+        """Skip the queued tasks of the run; a kernel or torch op that is running goes on to its end."""
         self.states[attempt.run.slot].is_cancelled = True
 
     def run_ended(self, slot: int) -> None:
-        """Drop its tensors but the results."""
+        """Drop the tensors of a run except its results."""
         self.states.pop(slot).end()
 
     def close(self) -> None:
-        """End threads, wait for streams."""
+        """End the threads, and wait for the streams."""
         for lane in self._lanes:
             lane.close()
 
 
 class TorchExecutor(Closing):
-    """Runs a program. ``priority`` [N ops] order ready tasks, smallest first; None takes it as it became ready.
+    """An executor of a program, which runs its tasks work-conserving; close it, or use it as a context manager.
 
-    Close it, or use it as a context manager.
+    Raises ExecutionError if a device has no room for the constants of its ops.
 
-    Raises ExecutionError where a device has no room for the constants of the ops on it.
+    Args:
+        priority: Rank of each op [N]; of the ready tasks, the one with the smallest rank runs first. None takes tasks
+            in the order in which they became ready.
+        grace_s: Seconds for tasks of a failed run to end, before the run ends without them.
     """
 
     def __init__(self, program: Program, *, priority: FloatArray | None = None, grace_s: float = GRACE_S) -> None:
@@ -69,16 +73,16 @@ class TorchExecutor(Closing):
         self._slots = itertools.count()
 
     def load(self, inputs: Inputs) -> None:
-        """Put inputs where they are read, for all inferences that begin from now on.
+        """Copy inputs to the devices that read them, for all inferences that begin from now on.
 
-        Raises ExecutionError for a name or shape that does not fit, and where there is no room.
+        Raises ExecutionError for an unknown name, for a shape that does not fit, and if a device has no room.
         """
         self.residents.load(inputs)
 
     def begin(self, limit_s: float | None = None) -> tuple[Run, RunState]:
         """Start an inference, which fails after ``limit_s`` seconds; several may be in flight.
 
-        Raises ExecutionError where an input is missing or the executor is closed.
+        Raises ExecutionError if an input was never loaded or the executor is closed.
         """
         state = RunState(self.program, self.residents.loaded())
         slot = next(self._slots)
@@ -90,26 +94,29 @@ class TorchExecutor(Closing):
             raise
 
     def submit(self, limit_s: float | None = None) -> TorchRequest:
-        """A request whose first inference has begun."""
+        """Start an inference, which fails after ``limit_s`` seconds, and return its request."""
         request = TorchRequest(self, limit_s)
         request.start_async()
         return request
 
     def infer(self, inputs: Inputs | None = None, *, limit_s: float | None = None) -> dict[str, Tensor]:
-        """Load inputs, if there are any, run an inference and wait for it; see ``TorchRequest.wait``."""
+        """Load inputs, if given, run an inference and return its results; see ``TorchRequest.wait``.
+
+        The inference fails after ``limit_s`` seconds. Raises ExecutionError as ``load``, ``begin`` and ``wait`` do.
+        """
         if inputs is not None:
             self.load(inputs)
         return self.submit(limit_s).wait()
 
     def close(self) -> None:
-        """Cancel what is in flight and end the threads."""
+        """Cancel the inferences in flight, and end the threads."""
         self.engine.close()
 
 
 class TorchRequest:
-    """One inference at a time, called like a request of OpenVINO's.
+    """A request for one inference at a time, used like an ``ov.InferRequest``.
 
-    Each fails after ``limit_s`` seconds with an ExecutionError that names op and device.
+    Each inference fails after ``limit_s`` seconds with an ExecutionError that names the op and the device.
     """
 
     def __init__(self, executor: TorchExecutor, limit_s: float | None = None) -> None:
@@ -117,18 +124,18 @@ class TorchRequest:
         self._limit_s = limit_s
 
     def infer(self, **_: object) -> None:
-        """Run and wait. Options of OpenVINO's have no meaning here."""
+        """Run an inference and wait for it; the options of ``ov.InferRequest.infer`` are ignored."""
         self.start_async()
         self.wait()
 
     def start_async(self) -> None:
-        """Start an inference, whose times are in ``run`` from its end on."""
+        """Start an inference; after its end, ``run`` has its times."""
         self.run, self._state = self.executor.begin(self._limit_s)
 
     def wait(self) -> dict[str, Tensor]:
-        """The results by name, each on the device that made it, in memory apart from inputs and constants.
+        """Wait for the inference, and return its results by name, each on the device that computed it.
 
-        Raises ExecutionError where the inference ended badly.
+        The results share no memory with inputs or constants. Raises ExecutionError if the inference failed.
         """
         self.run.wait()
         return self._state.own_outputs()
@@ -139,5 +146,5 @@ class TorchRequest:
 
     @property
     def latency(self) -> float:
-        """Seconds that the last inference took."""
+        """Return the seconds that the last inference took."""
         return self.run.makespan_s

@@ -1,4 +1,4 @@
-"""TorchGraph: a computation op by op, before it has devices; that of an OpenVINO model. Legend: N nodes."""
+"""Build graphs of torch functions from OpenVINO models, before their ops have devices. Legend: N nodes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,27 @@ from hsdag.runtime.torch.op import Op, Tensor, TensorFunction, UnsupportedOpErro
 from hsdag.runtime.torch.ops import build_op
 
 PINNED_BYTES = 1 << 20
-"""Constants of fewer bytes stay in pageable memory: copying them takes little, and locking pages much."""
+"""Bytes below which a constant stays in pageable memory: locking its pages would take longer than copying it."""
 PINNED_RATIO = 1.25
-"""So do those for which torch, which locks powers of two, would take more than this times their bytes."""
+"""Largest ratio of locked bytes to a constant's bytes; beyond it the constant stays in pageable memory.
+
+Torch locks blocks whose sizes are powers of two.
+"""
 
 Ref = tuple[int, int]
-"""A result: the node that makes it, and the output port."""
+"""A result: the node that computes it, and the output port."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """The part ``ranges`` (None for all) of an input called ``tensor``, in an element type and shape."""
+    """An input, or a part of one, that a node takes.
+
+    Attributes:
+        tensor: Name of the input.
+        dtype: Element type of the part.
+        shape: Shape of the part.
+        ranges: First index and end of the part along each axis of the input; None for the whole input.
+    """
 
     tensor: str
     dtype: torch.dtype
@@ -36,7 +46,7 @@ class Feed:
     ranges: tuple[tuple[int, int], ...] | None = None
 
     def cut(self, whole: Tensor) -> Tensor:
-        """The part of ``whole``; raises ValueError where it does not fit."""
+        """Return the part of the input ``whole``. Raises ValueError if shape or number of axes do not fit."""
         if self.ranges is not None:
             if whole.dim() != len(self.ranges):
                 raise ValueError(f"{len(self.ranges)} axes are expected, not {tuple(whole.shape)}")
@@ -48,10 +58,15 @@ class Feed:
 
 @dataclass(frozen=True, eq=False)
 class TorchNode:
-    """An op: exactly one of ``run`` (it computes), ``feed`` (it is given) and ``constants`` (CPU, one per port).
+    """An op, which has exactly one of ``run``, ``feed`` and ``constants``.
 
-    ``output_bytes`` per port is only shown and used for ranks; ports beyond it count as 0. An op that does not run
-    ``in_torch`` is evaluated by OpenVINO on the CPU.
+    Attributes:
+        reads: Results that the op reads, by input port.
+        run: Function that computes the results.
+        feed: Input of the graph that is the result.
+        constants: Results on the CPU, by output port.
+        output_bytes: Size of the result by output port, for display and ranks; further ports count as 0.
+        in_torch: Whether torch runs the op; otherwise OpenVINO evaluates it on the CPU.
     """
 
     name: str
@@ -66,7 +81,7 @@ class TorchNode:
 
 @dataclass(frozen=True, eq=False)
 class TorchGraph:
-    """Nodes, and the results that are wanted, by name."""
+    """A graph of nodes, and its output results by name."""
 
     name: str
     nodes: tuple[TorchNode, ...]
@@ -74,38 +89,41 @@ class TorchGraph:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """Return the number of nodes, N."""
         return len(self.nodes)
 
     @cached_property
     def order(self) -> IntArray:
-        """[N] nodes such that each comes after all that it reads."""
+        """Return the nodes [N] in topological order."""
         edges = np.array([(u, v) for v, node in enumerate(self.nodes) for u, _ in node.reads], dtype=np.int64)
         pairs = edges.reshape(-1, 2)
         return topological_order(len(self.nodes), pairs[:, 0], pairs[:, 1])
 
     @cached_property
     def on_devices(self) -> WeakValueDictionary[tuple[int, int, str, torch.dtype | None], Tensor]:
-        """Constants by node, port, device of torch and element type, as long as a program has them there."""
+        """Return the constants that programs of the graph have on devices, as long as a program uses them.
+
+        The keys are node, output port, torch device, and the element type if it is not the constant's own.
+        """
         return WeakValueDictionary()
 
     def pinned(self) -> TorchGraph:
-        """Return the graph with large constants, where they fit, in page-locked memory: GPUs copy faster from there."""
+        """Return the graph with large constants in page-locked memory where possible: GPUs copy faster from there."""
         nodes = (replace(node, constants=tuple(map(_pinned, node.constants))) for node in self.nodes)
         return replace(self, nodes=tuple(nodes))
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the inputs, each once, in order of first use."""
+        """Return the names of the inputs, each once, in order of first use."""
         return tuple(dict.fromkeys(node.feed.tensor for node in self.nodes if node.feed is not None))
 
 
 def openvino_graph(model: ov.Model) -> TorchGraph:
-    """The torch graph of a model; node v is op v of its ComputationGraph (hsdag.ir.graph_of), inputs by tensor name.
+    """Return the torch graph of a model; node v is op v of its ComputationGraph (hsdag.ir.graph_of).
 
-    Ops that depend on constants and fixed shapes alone are computed here and stay as constants.
-
-    Raises UnsupportedOpError for an op that neither torch nor OpenVINO's CPU device runs by itself.
+    Inputs are called by their tensor names. Ops that depend on constants and fixed shapes alone are computed here, and
+    become constants. Raises UnsupportedOpError for an op that neither torch nor OpenVINO's CPU device runs by itself,
+    and for an input without a fixed shape.
     """
     named = ordered_ops(model)
     index = {node.get_name(): v for v, (_, node) in enumerate(named)}
@@ -134,7 +152,7 @@ def openvino_graph(model: ov.Model) -> TorchGraph:
 
 
 def _pinned(constant: Tensor) -> Tensor:
-    """Return it in page-locked memory where that pays, and the system grants it."""
+    """Return a constant in page-locked memory if that pays and the system grants it, else unchanged."""
     size = constant.nbytes
     if size < PINNED_BYTES or 1 << (size - 1).bit_length() > PINNED_RATIO * size:
         return constant

@@ -1,7 +1,7 @@
-"""Op, the view that the table of builders has of an OpenVINO op; constants; and ops that OpenVINO itself evaluates.
+"""Read OpenVINO ops for the builders of torch functions, and evaluate ops that torch lacks by OpenVINO itself.
 
-A builder reads an op once; what it returns runs on the device of its inputs, never waits for the device and never
-branches on data. Only ops that are left to OpenVINO wait: their tensors go to the CPU and back.
+A builder reads an op once. The function that it returns runs on the device of its inputs, never waits for the device
+and never branches on data. Only ops that are left to OpenVINO wait: their tensors go to the CPU and back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 Shape = tuple[int, ...]
 
 TensorFunction = Callable[[Sequence[Tensor]], Sequence[Tensor]]
-"""From the tensors of all input ports, in order, to those of the output ports up to the last that is read.
+"""Function from the tensors of all input ports, in order, to those of the output ports up to the last that is read.
 
 Results may share memory with inputs (a Reshape is a view); inputs are never written.
 """
@@ -40,18 +40,19 @@ TORCH_TYPES: dict[str, torch.dtype] = {
 
 
 class UnsupportedOpError(ModelError):
-    """An op that neither torch nor OpenVINO on the CPU runs by itself."""
+    """Error for an op that neither torch nor OpenVINO on the CPU runs by itself."""
 
 
 class NotInTorch(Exception):  # noqa: N818 - no error: OpenVINO evaluates the op
-    """The table has no builder for this form of an op."""
+    """Exception for a form of an op that torch does not run."""
 
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """An op to be built. What the table does not expect of it raises NotInTorch.
+    """An OpenVINO op, as builders read it; methods raise NotInTorch where the op is not of the form they ask for.
 
-    ``known`` are the values of those input ports that depend on no input of the model, on the CPU.
+    Attributes:
+        known: Values on the CPU, by input port, of the inputs that depend on no input of the model.
     """
 
     node: ov.Node
@@ -59,52 +60,52 @@ class Op:
 
     @property
     def type(self) -> str:
-        """Its type."""
+        """Return the type of the op."""
         return str(self.node.get_type_name())
 
     @property
     def opset(self) -> str:
-        """The opset of its type, such as ``opset1``."""
+        """Return the opset of the op's type, such as ``opset1``."""
         return str(self.node.get_type_info().version_id)
 
     @property
     def label(self) -> str:
-        """How errors call it: its type, opset and name."""
+        """Return type, opset and name of the op, for messages of errors."""
         return f"{self.type} ({self.opset}) {self.node.get_friendly_name()!r}"
 
     @property
     def num_inputs(self) -> int:
-        """How many inputs it has."""
+        """Return the number of inputs."""
         return int(self.node.get_input_size())
 
     @property
     def takes_reals(self) -> bool:
-        """Whether its first input is of a floating type."""
+        """Return whether the first input has a floating-point type."""
         return self.num_inputs > 0 and bool(self.node.get_input_element_type(0).is_real())
 
     def require(self, *conditions: object) -> None:
-        """Raise NotInTorch unless all hold."""
+        """Raise NotInTorch unless all conditions are true."""
         if not all(conditions):
             raise NotInTorch
 
     def attribute(self, name: str) -> Any:
-        """An attribute's value as OpenVINO gives it."""
+        """Return the value of an attribute as OpenVINO gives it. Raises NotInTorch if the op lacks it."""
         attributes = self.node.get_attributes()
         self.require(name in attributes)
         return attributes[name]
 
     def choice(self, name: str, *choices: str) -> str:
-        """A textual attribute in lower case, which must be one of ``choices``."""
+        """Return a textual attribute in lower case. Raises NotInTorch if it is not one of ``choices``."""
         value = str(self.attribute(name)).lower()
         self.require(value in choices)
         return value
 
     def shape(self, port: int = 0) -> Shape:
-        """The shape that an input port reads, which must be fixed."""
+        """Return the shape of an input port. Raises NotInTorch if it is not fixed."""
         return self._fixed(self.node.get_input_partial_shape(port))
 
     def out_shape(self, port: int = 0) -> Shape:
-        """The shape of an output port, which must be fixed."""
+        """Return the shape of an output port. Raises NotInTorch if it is not fixed."""
         return self._fixed(self.node.get_output_partial_shape(port))
 
     def _fixed(self, shape: ov.PartialShape) -> Shape:
@@ -112,7 +113,7 @@ class Op:
         return tuple(int(size) for size in shape.to_shape())
 
     def dtype(self, port: int = 0) -> torch.dtype:
-        """The element type of an output port in torch. Raises UnsupportedOpError where torch has none."""
+        """Return torch's element type of an output port. Raises UnsupportedOpError if torch has none."""
         name = str(self.node.get_output_element_type(port).get_type_name())
         if name not in TORCH_TYPES:
             raise UnsupportedOpError(
@@ -122,19 +123,19 @@ class Op:
         return TORCH_TYPES[name]
 
     def value(self, port: int) -> Any:
-        """The value of an input port, which must be known: a number, or nested lists."""
+        """Return the value of an input port, a number or nested lists. Raises NotInTorch if it is not known."""
         self.require(port in self.known)
         return self.known[port].tolist()
 
     def axes(self, port: int = 1) -> Shape:
-        """The axes of the first input that an input port holds, counted from the front."""
+        """Return the axes of the first input that an input port lists, counted from the front."""
         return tuple(int(axis) % len(self.shape()) for axis in np.atleast_1d(self.value(port)))
 
 
 def constant_tensor(node: ov.Node) -> Tensor:
-    """A Constant's value on the CPU, in memory of its own; four-bit integers take a byte each.
+    """Return a Constant's value on the CPU, in memory of its own; four-bit integers take a byte each.
 
-    Raises UnsupportedOpError for element types without a counterpart.
+    Raises UnsupportedOpError for an element type that torch lacks.
     """
     dtype, given = Op(node).dtype(), node.get_tensor_view()
     if given.element_type.bitwidth == 4:
@@ -144,9 +145,9 @@ def constant_tensor(node: ov.Node) -> Tensor:
 
 
 def by_openvino(op: Op) -> TensorFunction:
-    """The op compiled alone for OpenVINO's CPU device in f32: right for whatever OpenVINO runs, and slow.
+    """Return a function that runs an op compiled alone for OpenVINO's CPU device in f32, which is correct but slow.
 
-    Raises UnsupportedOpError for state, for element types that torch lacks and for what OpenVINO does not compile.
+    Raises UnsupportedOpError for an op with state, with an element type that torch lacks, or that does not compile.
     """
     if op.type in ("ReadValue", "Assign"):
         raise UnsupportedOpError(f"{op.label} keeps state, which torch devices do not run; use OpenVINO's devices")
@@ -160,7 +161,7 @@ def by_openvino(op: Op) -> TensorFunction:
         request = compiled.create_infer_request()
     except RuntimeError as error:
         raise UnsupportedOpError(f"{op.label} runs neither in torch nor by itself on OpenVINO's CPU device") from error
-    busy = threading.Lock()  # several executors may have the op
+    busy = threading.Lock()  # several executors may share the op
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         with busy:
@@ -189,22 +190,22 @@ PRODUCTS = frozenset({"MatMul", "Convolution", "GroupConvolution"})
 """Types of ops that a device may compute in another precision than f32."""
 
 PRECISIONS: dict[str, torch.dtype | None] = {"f32": None, "tf32": None, "bf16": torch.bfloat16, "f16": torch.float16}
-"""What operands of products in f32 may be rounded to, and the element type of that, where it is one of torch's."""
+"""Torch's element type of each precision to which products may round f32 operands; None if they stay in f32 tensors."""
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """How the f32 operands of a product are rounded: by a name of ``PRECISIONS``. The result is f32 again."""
+    """A rounding of the f32 operands of a product to one of ``PRECISIONS``; the result is f32 again."""
 
     precision: str = "f32"
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """The element type that operands are rounded to; None where they keep theirs."""
+        """Return the element type to which operands are rounded; None if they keep theirs."""
         return PRECISIONS[self.precision]
 
     def applied(self, run: TensorFunction) -> TensorFunction:
-        """Return a product that rounds its operands."""
+        """Return the function ``run`` of a product with its operands rounded."""
         if self.precision == "f32":
             return run
         return partial(_in_tf32, run) if self.dtype is None else partial(_in_half, run, self.dtype)
@@ -226,10 +227,10 @@ def _in_half(run: TensorFunction, dtype: torch.dtype, xs: Sequence[Tensor]) -> S
 
 
 def allow_tf32(allowed: bool) -> None:
-    """Let matrix products and convolutions on CUDA round f32 operands to ten bits of mantissa, or not.
+    """Set whether matrix products and convolutions on CUDA may round f32 operands to ten bits of mantissa.
 
-    Torch has it off for products and on for convolutions. Results agree with OpenVINO's f32 to 1e-4 only with it off.
-    It holds for the whole process, from then on.
+    By default torch allows it for convolutions but not for products. Results agree with OpenVINO's f32 to 1e-4 only
+    without it. The setting holds for the whole process.
     """
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed

@@ -1,7 +1,9 @@
-"""The table of builders: what runs each type of OpenVINO's ops on torch devices.
+"""Build a torch function for an OpenVINO op, from a table of builders by type of op.
 
-What the table lacks, or has in another form (integers where torch wants floats, limits that are not constant, open
-shapes), is evaluated by OpenVINO on the CPU. Legend: N batch, C channels, G groups, S spatial axes.
+OpenVINO evaluates on the CPU what the table lacks: other types of ops, and other forms of them (integers where torch
+takes floating-point numbers only, limits that are not constant, shapes that are not fixed).
+
+Legend: N batch, C channels, G groups, O output channels, S spatial axes.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from hsdag.runtime.torch.op import (
 )
 
 Builder = Callable[[Op], TensorFunction]
-"""Raises NotInTorch for forms of an op that torch does not run."""
+"""Function from an op to the torch function that runs it. Raises NotInTorch for forms that torch does not run."""
 
 SAME_NAMES = (
     "Relu Abs Sign Floor LogicalNot BitwiseNot Maximum Minimum LogicalAnd LogicalOr LogicalXor BitwiseAnd BitwiseOr "
@@ -56,7 +58,7 @@ ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
     "LessEqual": torch.le,
     "Select": torch.where,
 }
-"""Functions of all operands, of any element type."""
+"""Torch's functions of all operands, by type of op, for operands of any element type."""
 
 SAME_NAMES_REALS = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp IsFinite IsNaN Log Sigmoid Sin Sinh Sqrt Tan Tanh"
 ELEMENTWISE_REALS: dict[str, Callable[..., Tensor]] = {
@@ -68,16 +70,20 @@ ELEMENTWISE_REALS: dict[str, Callable[..., Tensor]] = {
     "SoftPlus": functional.softplus,
     "Swish": lambda x, *beta: x * torch.sigmoid(x * beta[0]) if beta else functional.silu(x),
 }
-"""Functions of all operands where the first is of a floating type."""
+"""Torch's functions of all operands, by type of op, if the first operand has a floating-point type."""
 
 
 def _each(function: Callable[..., Tensor]) -> Builder:
-    """The builder of an op that is a function of all its operands."""
+    """Return the builder of an op that is a function of all its operands."""
     return lambda _: lambda xs: (function(*xs),)
 
 
 def _with(function: Callable[..., Tensor], **named: Callable[[Op], Any]) -> Builder:
-    """The builder of an op that is a function of its first operand and of what is read of the op when it is built."""
+    """Return the builder of an op that is a function of its first operand and of settings.
+
+    Args:
+        named: Function that reads a setting of the op when it is built, by the name of the argument.
+    """
 
     def build(op: Op) -> TensorFunction:
         read = {name: of(op) for name, of in named.items()}
@@ -87,7 +93,7 @@ def _with(function: Callable[..., Tensor], **named: Callable[[Op], Any]) -> Buil
 
 
 def _gelu(op: Op) -> str:
-    """Which of torch's two ways computes it; opset 2 had one alone."""
+    """Return the name of torch's approximation for a Gelu; opset 2 has only the exact one."""
     return "none" if op.opset == "opset2" or op.choice("approximation_mode", "erf", "tanh") == "erf" else "tanh"
 
 
@@ -101,7 +107,7 @@ def _axis(op: Op) -> int:
 
 
 def _divide(op: Op) -> TensorFunction:
-    """Integers are rounded down, or towards zero where the op does not ask for Python's way."""
+    """Build a division; of integers it rounds down if the op asks for Python's division, else towards zero."""
     rounding = None if op.takes_reals else "floor" if op.attribute("m_pythondiv") else "trunc"
     return lambda xs: (torch.div(xs[0], xs[1], rounding_mode=rounding),)
 
@@ -115,9 +121,11 @@ def _matmul(op: Op) -> TensorFunction:
 
 
 def _attention(op: Op) -> TensorFunction:
-    """Queries [B..., L, E], keys [B..., S, E], values [B..., S, Ev]; a mask that broadcasts to [B..., L, S]; a scale.
+    """Build scaled dot-product attention.
 
-    A causal op reads no mask, nor does one with a mask of one element (which OpenVINO writes for none).
+    The inputs are queries [B..., L, E], keys [B..., S, E], values [B..., S, Ev], a mask that broadcasts to
+    [B..., L, S], and a scale, with batch axes B, L queries, S keys and sizes E and Ev of their vectors. A causal op
+    ignores its mask, and a mask of one element, which OpenVINO writes for none, is ignored, too.
     """
     op.require(op.num_inputs <= 5)
     causal = bool(op.attribute("causal"))
@@ -146,13 +154,13 @@ def _reduction(function: Callable[[Tensor, Shape, bool], Tensor]) -> Builder:
 
 
 def _sum(op: Op) -> TensorFunction:
-    """Sums of small integers stop at the ends of their range in OpenVINO, which does them itself."""
+    """Build a sum; OpenVINO evaluates those of small integers, which it limits to their range."""
     op.require(op.takes_reals or op.dtype().itemsize > 2)
     return _reduction(lambda x, axes, keep: torch.sum(x, axes, keep, dtype=x.dtype))(op)
 
 
 def _mvn(op: Op) -> TensorFunction:
-    """Less the mean and over the deviation, along trailing axes."""
+    """Build a normalization by mean and standard deviation along trailing axes."""
     port_1 = op.num_inputs > 1
     axes = op.axes() if port_1 else tuple(op.attribute("reduction_axes"))  # opset 2 has an attribute
     op.require(op.attribute("normalize_variance"), not port_1 or op.choice("eps_mode", "inside_sqrt"))
@@ -173,7 +181,7 @@ def _concat(op: Op) -> TensorFunction:
 
 
 def _split(op: Op) -> TensorFunction:
-    """Also VariadicSplit, whose lengths are those of its outputs."""
+    """Build a Split, or a VariadicSplit, into parts as long as the outputs."""
     (axis,) = op.axes()
     lengths = [op.out_shape(port)[axis] for port in range(op.node.get_output_size())]
     return lambda xs: torch.split(xs[0], lengths, axis)
@@ -189,11 +197,11 @@ def _slice(op: Op) -> TensorFunction:
 
 
 def _strided_slice(op: Op) -> TensorFunction:
-    """As an index of Python's, with ``None`` for a new axis and a number for one that is lost."""
+    """Build a StridedSlice as a Python index, with ``None`` for a new axis and a number for an axis that is removed."""
     begin, end, steps = (op.value(port) for port in (1, 2, 3))  # OpenVINO adds steps where a file has none
     op.require(min(steps, default=1) > 0)
     kinds = ("begin", "end", "new_axis", "shrink_axis", "ellipsis")
-    masks = ([*op.attribute(f"{kind}_mask"), *[0] * len(begin)] for kind in kinds)  # which may be short
+    masks = ([*op.attribute(f"{kind}_mask"), *[0] * len(begin)] for kind in kinds)  # masks may be shorter than the axes
     index: list[Any] = []
     for first, last, step, from_start, to_end, is_new, is_lost, is_rest in zip(begin, end, steps, *masks, strict=False):
         cut = slice(None if from_start else first, None if to_end else last, step)
@@ -202,7 +210,7 @@ def _strided_slice(op: Op) -> TensorFunction:
 
 
 def _pad(op: Op) -> TensorFunction:
-    """By a constant; negative widths cut."""
+    """Build padding by a constant; negative widths crop."""
     op.choice("pad_mode", "constant")
     begin, end = (op.value(port) for port in (1, 2))
     value = np.asarray(op.value(3)).item() if op.num_inputs > 3 else 0
@@ -211,14 +219,14 @@ def _pad(op: Op) -> TensorFunction:
 
 
 def _sides(begin: Sequence[int], end: Sequence[int]) -> list[int]:
-    """The argument of ``torch.nn.functional.pad``: last axis first."""
+    """Return widths of padding as ``torch.nn.functional.pad`` takes them, the last axis first."""
     return [side for pair in zip(begin[::-1], end[::-1], strict=True) for side in pair]
 
 
 def _gather(op: Op) -> TensorFunction:
-    """Slices of the data along one axis. Negative indices count from the end, but for opsets 1 and 7.
+    """Build a Gather of slices along one axis; negative indices count from the end, except in opsets 1 and 7.
 
-    An index out of range gives zeros, as in OpenVINO, and never reaches a kernel: on CUDA that would end the process.
+    An index out of range gives zeros, as in OpenVINO. It never reaches a kernel, which on CUDA would end the process.
     """
     shape, result = op.shape(), op.out_shape()
     op.require(not op.node.get_attributes().get("batch_dims", 0))
@@ -238,9 +246,12 @@ def _gather(op: Op) -> TensorFunction:
 
 @dataclass(frozen=True)
 class Windows:
-    """Where windows lie along each spatial axis. Every tuple is [S], and torch pads by ``padding`` on both sides.
+    """The positions of windows along each spatial axis; every tuple is [S].
 
-    Where other padding is needed, ``sides`` have what is put around the values before, or cut off.
+    Attributes:
+        padding: Width by which torch pads both sides of an axis.
+        sides: Widths by which the values are padded or cropped before, if torch's own padding does not fit; otherwise
+            empty.
     """
 
     kernel: Shape
@@ -251,11 +262,16 @@ class Windows:
 
     @staticmethod
     def of(op: Op, kernel: Shape, most: Shape | None = None) -> Windows:
-        """Those of an op along one to three axes; ``most`` is the widest padding that torch takes."""
+        """Return the windows of an op along one to three axes.
+
+        Args:
+            kernel: Size of a window [S].
+            most: Widest padding that torch takes [S]; None for no limit.
+        """
         op.require(1 <= len(kernel) <= 3)
         strides = tuple(op.attribute("strides"))
         dilations = tuple(op.node.get_attributes().get("dilations", (1,) * len(kernel)))
-        begin = tuple(op.attribute("pads_begin"))  # OpenVINO has put in what auto_pad asks for
+        begin = tuple(op.attribute("pads_begin"))  # OpenVINO has filled in what auto_pad asks for
         sizes = zip(op.shape()[2:], op.out_shape()[2:], kernel, strides, dilations, begin, strict=True)
         end = [(out - 1) * stride + (k - 1) * step + 1 - size - pad for size, out, k, stride, step, pad in sizes]
         limits = zip(begin, end, strides, most or begin, strict=True)
@@ -264,18 +280,21 @@ class Windows:
         return Windows(kernel, strides, dilations, (0,) * len(kernel), _sides(begin, end))
 
     def padded(self, x: Tensor, value: float = 0.0) -> Tensor:
-        """The tensor with ``value`` around it, or cut where windows end before it does."""
+        """Return the tensor padded with ``value``, or cropped where windows end before it does."""
         return functional.pad(x, self.sides, value=value) if self.sides else x
 
 
 def _along(name: str, axes: Shape) -> Callable[..., Tensor]:
-    """Torch's function of windows along one, two or three axes."""
+    """Return torch's function of windows of this name for one, two or three axes."""
     function: Callable[..., Tensor] = getattr(functional, f"{name}{len(axes)}d")
     return function
 
 
 def _convolution(op: Op) -> TensorFunction:
-    """Data [N, C, S...] and weights [O, C, S...], or [G, O / G, C / G, S...] of a GroupConvolution."""
+    """Build a convolution of data [N, C, S...] with weights [O, C, S...].
+
+    The weights of a GroupConvolution are [G, O / G, C / G, S...].
+    """
     shape = op.shape(1)
     groups, weight_shape = (shape[0], (shape[0] * shape[1], *shape[2:])) if op.type.startswith("Group") else (1, shape)
     windows = Windows.of(op, weight_shape[2:])
@@ -290,13 +309,13 @@ def _convolution(op: Op) -> TensorFunction:
 
 
 def _pool_windows(op: Op) -> Windows:
-    """Torch pads pools at most by half a window."""
+    """Return the windows of a pool, which torch pads by at most half a window."""
     kernel = tuple(op.attribute("kernel"))
     return Windows.of(op, kernel, tuple(k // 2 for k in kernel))
 
 
 def _max_pool(op: Op) -> TensorFunction:
-    """Values [N, C, S...]. Where something reads the indices, OpenVINO evaluates the op."""
+    """Build the maximum over windows of data [N, C, S...]; OpenVINO evaluates an op whose indices are read."""
     op.require(op.node.get_output_size() == 1 or not op.node.output(1).get_target_inputs())
     windows = _pool_windows(op)
     pool = _along("max_pool", windows.kernel)
@@ -305,11 +324,11 @@ def _max_pool(op: Op) -> TensorFunction:
 
 
 def _avg_pool(op: Op) -> TensorFunction:
-    """The mean over each window [N, C, S...]; padding counts as zeros, or not at all with exclude-pad."""
+    """Build the mean over windows of data [N, C, S...]; padding counts as zeros, or with exclude-pad not at all."""
     windows = _pool_windows(op)
     is_same = str(op.attribute("auto_pad")).lower().startswith("same")
     is_padded = any((*op.attribute("pads_begin"), *op.attribute("pads_end"), is_same))
-    exclude = bool(op.attribute("exclude-pad")) or not is_padded  # as OpenVINO: what lies beyond is no padding
+    exclude = bool(op.attribute("exclude-pad")) or not is_padded  # as in OpenVINO: what lies beyond is no padding
     op.require(set(windows.dilations) == {1}, not (exclude and windows.sides))  # there torch divides by other counts
     pool = _along("avg_pool", windows.kernel)
     given = (windows.strides, windows.padding, False, not exclude)
@@ -340,7 +359,7 @@ BUILDERS: dict[str, Builder] = {
     "Pad": _pad,
     "Gather": _gather,
 }
-"""For operands of any element type."""
+"""Builders by type of op, for operands of any element type."""
 
 BUILDERS_OF_REALS: dict[str, Builder] = {
     **{name: _each(function) for name, function in ELEMENTWISE_REALS.items()},
@@ -359,14 +378,16 @@ BUILDERS_OF_REALS: dict[str, Builder] = {
     "MaxPool": _max_pool,
     "AvgPool": _avg_pool,
 }
-"""For ops that torch runs only where their first operand is of a floating type."""
+"""Builders by type of op, for ops that torch runs only if the first operand has a floating-point type."""
 
 
 def build_op(node: ov.Node, known: Mapping[int, Tensor] | None = None) -> tuple[TensorFunction, bool]:
-    """What runs the op on torch tensors (see TensorFunction for the contract), and whether that is torch itself.
+    """Return a function that runs the op on torch tensors, and whether torch itself runs it.
 
-    ``known`` are the values of those input ports that depend on no input of the model. Raises UnsupportedOpError,
-    which names the op, for state and for what OpenVINO does not run either.
+    Raises UnsupportedOpError, which names the op, for ops with state and ops that OpenVINO does not run either.
+
+    Args:
+        known: Values, by input port, of the inputs that depend on no input of the model.
     """
     op = Op(node, known or {})
     for port in range(node.get_output_size()):

@@ -1,4 +1,4 @@
-"""PlainExecutor: a graph on one device without the engine, as PyTorch alone would run it: a baseline."""
+"""Run a graph on one device without the engine, as PyTorch alone would, as a baseline."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from hsdag.runtime.torch.op import Tensor
 from hsdag.runtime.torch.program import Program
 
 CAPTURE_WARM_UPS = 3
-"""Inferences before a CUDA graph is captured, in which libraries allocate what they must not allocate then."""
+"""Number of inferences before a CUDA graph is captured, so that libraries allocate nothing during the capture."""
 
 
 class PlainExecutor(Closing):
-    """Runs the ops of a program for one device in topological order, in the calling thread.
+    """An executor that runs the ops of a program for one device in topological order, in the calling thread.
 
-    On a GPU they are enqueued on one stream. Where they are ``captured``, that happens once, into a CUDA graph, which
-    every inference replays.
+    On a GPU they are enqueued on one stream. Raises ExecutionError if the device has no room for constants, and if a
+    CUDA graph would contain ops that torch lacks.
 
-    Raises ExecutionError where the device has no room for constants, and for a CUDA graph with ops that torch lacks.
+    Args:
+        captured: Whether the ops are captured once, into a CUDA graph that every inference replays.
     """
 
     def __init__(self, program: Program, *, captured: bool = False) -> None:
@@ -42,13 +43,13 @@ class PlainExecutor(Closing):
         self._outputs: dict[str, Tensor] = {}
 
     def load(self, inputs: Inputs) -> None:
-        """Put inputs on the device, after what was started; a graph that was captured is captured again."""
-        self.synchronize()  # what was enqueued may still read the inputs of before
+        """Wait for the inferences that were started, and copy inputs to the device; a CUDA graph is captured again."""
+        self.synchronize()  # inferences in flight may still read the previous inputs
         self.residents.load(inputs)
         self._graph = None
 
     def start(self) -> None:
-        """Run an inference, on a GPU enqueue it. Raises ExecutionError that names the op that fails."""
+        """Run an inference, or on a GPU enqueue it. Raises an ExecutionError that names the op that fails."""
         with self._context():
             if not self._is_captured:
                 self._outputs = self._run()
@@ -59,12 +60,12 @@ class PlainExecutor(Closing):
             self._graph.replay()
 
     def synchronize(self) -> None:
-        """Wait for what was started."""
+        """Wait for the inferences that were started."""
         if self._stream is not None:
             self._stream.synchronize()
 
     def marked(self) -> torch.cuda.Event | None:
-        """Return an event behind what was started, None on the CPU, where that is over."""
+        """Return an event recorded after the inferences that were started; None on the CPU, where they have ended."""
         if self._stream is None:
             return None
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
@@ -72,18 +73,19 @@ class PlainExecutor(Closing):
         return event
 
     def outputs(self) -> dict[str, Tensor]:
-        """Return copies of the results of what was started last, on GPUs made on the present stream of the caller."""
+        """Return copies of the results of the last inference; on GPUs, the caller's current stream makes them."""
         self.synchronize()
         found = {name: x.clone() for name, x in self._outputs.items()}
-        if self._stream is not None:  # the next inference may write where the results lie
+        if self._stream is not None:  # the next inference may overwrite the results
             torch.cuda.current_stream(self._device.physical).synchronize()
         return found
 
     def close(self) -> None:
-        """Forget the results and the graph."""
+        """Release the results and the CUDA graph."""
         self._graph, self._outputs = None, {}
 
     def _run(self) -> dict[str, Tensor]:
+        """Run all ops, or on a GPU enqueue them, and return the results. Raises ExecutionError as ``start`` does."""
         state = RunState(self.program, self.residents.loaded())
         for task, work in enumerate(self.program.works):
             try:
@@ -96,7 +98,7 @@ class PlainExecutor(Closing):
         return state.outputs
 
     def _capture(self) -> None:
-        """Enqueue all ops once into a graph, whose tensors stay where they are."""
+        """Capture all ops in a CUDA graph, whose tensors keep their addresses."""
         for _ in range(CAPTURE_WARM_UPS):
             self._run()
         self.synchronize()
@@ -107,7 +109,7 @@ class PlainExecutor(Closing):
 
     @contextmanager
     def _context(self) -> Iterator[None]:
-        """Compute without gradients, on a GPU on the stream, on the CPU with the threads of the device."""
+        """Compute without gradients, on the stream of the GPU or with the number of threads of the CPU device."""
         threads = torch.get_num_threads()
         if not self._device.is_cuda:
             torch.set_num_threads(self._device.threads)
@@ -120,15 +122,18 @@ class PlainExecutor(Closing):
 
 
 class PlainRequest:
-    """One inference at a time of a PlainExecutor, called like a TorchRequest."""
+    """A request for one inference at a time of a PlainExecutor, used like a TorchRequest.
+
+    Attributes:
+        latency: Seconds that the last inference took.
+    """
 
     def __init__(self, executor: PlainExecutor) -> None:
         self.executor = executor
         self.latency = 0.0
-        """Seconds that the last inference took."""
 
     def infer(self, **_: object) -> None:
-        """Run and wait."""
+        """Run an inference, and wait for it."""
         begin_s = time.perf_counter()
         self.start_async()
         self.executor.synchronize()
@@ -139,23 +144,23 @@ class PlainRequest:
         self.executor.start()
 
     def wait(self) -> dict[str, Tensor]:
-        """Wait for the results, which are in memory of their own."""
+        """Wait for the inference, and return its results by name, in memory of their own."""
         return self.executor.outputs()
 
 
 class PlainStart:
-    """One of several inferences in flight of a PlainExecutor; waiting for it does not wait for those behind it."""
+    """A request for one of several inferences in flight of a PlainExecutor, which waits for no later ones."""
 
     def __init__(self, executor: PlainExecutor) -> None:
         self._executor = executor
         self._event: torch.cuda.Event | None = None
 
     def start_async(self) -> None:
-        """Start an inference behind those that were started."""
+        """Start an inference after those that were started."""
         self._executor.start()
         self._event = self._executor.marked()
 
     def wait(self) -> None:
-        """Wait for its end."""
+        """Wait for the end of the inference."""
         if self._event is not None:
             self._event.synchronize()

@@ -1,4 +1,4 @@
-"""Program: a graph and a placement turned into tasks, one per op and one per result and device it is sent to.
+"""Turn a placed graph into a program of tasks: one per op, and one per result and device that it is sent to.
 
 Legend: N nodes, T tasks, B buffers, D devices. A buffer is one result on one device.
 """
@@ -21,17 +21,22 @@ from hsdag.runtime.torch.graph import Feed, TorchGraph
 from hsdag.runtime.torch.op import PRODUCTS, Rounding, Tensor, TensorFunction
 
 QUEUE = 2
-"""Tasks that a thread holds at once: one runs, the next is there already when it ends."""
+"""Number of tasks that a thread holds at once: one runs, and the next is queued, to start without delay."""
 
 UNUSED = -1
-"""The buffer of a result that nothing reads."""
+"""Number that stands for the buffer of a result that nothing reads."""
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A task of a resource: read buffers, compute, and write buffers (UNUSED where nobody reads a result).
+    """The work of a task: a function of the buffers that it reads, whose results go to the buffers that it writes.
 
-    ``node`` is the op that runs, or whose result of ``size_bytes`` is sent.
+    Attributes:
+        node: Op that runs, or whose result is sent.
+        resource: Number of the resource on which the task runs.
+        reads: Buffers of the function's arguments.
+        writes: Buffers of its results, UNUSED for a result that nothing reads.
+        size_bytes: Size of the result that a transfer sends, 0 for an op.
     """
 
     node: int
@@ -45,7 +50,16 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Tasks with their work. ``uses`` [B] counts the reads of a buffer, one more where it is a result."""
+    """A placed graph as tasks with their work.
+
+    Attributes:
+        device_of: Device of each node.
+        buffer_device: Device of each buffer.
+        uses: Number of reads of each buffer; being an output of the graph counts as one.
+        feeds: Part of an input that is copied into a buffer, by buffer.
+        constants: Node, port and buffer of each constant, and its element type there if it is not its own.
+        outputs: Buffer of each output by name.
+    """
 
     graph: TorchGraph
     devices: tuple[LogicalDevice, ...]
@@ -54,18 +68,21 @@ class Program:
     works: tuple[Work, ...]  # [T]
     buffer_device: tuple[int, ...]  # [B]
     uses: tuple[int, ...]  # [B]
-    feeds: dict[int, Feed]  # buffer -> what is fed there
-    constants: tuple[tuple[int, int, int, torch.dtype | None], ...]  # node, port, buffer, element type if not its own
-    outputs: dict[str, int]  # name -> buffer
+    feeds: dict[int, Feed]
+    constants: tuple[tuple[int, int, int, torch.dtype | None], ...]
+    outputs: dict[str, int]
 
     @cached_property
     def node_of(self) -> IntArray:
-        """[T] the op that runs, or whose result is sent."""
+        """Return the op [T] that each task runs, or whose result it sends."""
         return np.array([work.node for work in self.works], dtype=np.int64)
 
     @property
     def peak_bytes(self) -> float:
-        """What results take at once on a single device, where tasks run one after another and no result is a view."""
+        """Return the most bytes that results take at once.
+
+        This is for a single device, which runs the tasks one after another; no result is taken to be a view.
+        """
         held, left = dict[int, float](), list(self.uses)
         peak = now = 0.0
         for work in self.works:
@@ -82,7 +99,10 @@ class Program:
         return peak
 
     def task_priority(self, op_priority: FloatArray) -> FloatArray:
-        """[T] ranks from those of the ops [N], smallest first; a transfer has the rank of the first that waits."""
+        """Return the ranks [T] of tasks by the ranks [N] of ops; tasks with smaller ones run first.
+
+        A transfer has the smallest rank of the tasks that wait for it.
+        """
         priority = np.array(op_priority, dtype=np.float64)[self.node_of]
         for task, resource in enumerate(self.tasks.resource.tolist()):
             if self.tasks.resources[resource].destination is not None:
@@ -91,11 +111,11 @@ class Program:
 
 
 def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[LogicalDevice]) -> Program:
-    """The program of ``graph`` with each node on ``devices[device_of[v]]``.
+    """Return the program of a graph whose node v is on ``devices[device_of[v]]``.
 
-    Constants lie on the devices of their readers from the start, in the element type that products there round them to
-    if nothing else reads them. Results are copied between devices, also where both are on one physical device. Of a
-    GPU, ops that torch does not run are tasks of a thread beside its stream.
+    Constants are on the devices of their readers from the start; if only products that round them read them, they have
+    the element type that they are rounded to. Results are copied between devices even if both are on one physical
+    device. Ops on a GPU that torch does not run are tasks of a thread beside its stream.
     """
     placed = np.asarray(device_of, dtype=np.int64)
     home: list[int] = placed.tolist()
@@ -103,9 +123,9 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
     order: list[int] = graph.order.tolist()
     keys = [(v, port, d) for v in order for port in sorted(places[v]) for d in sorted(places[v][port])]
     buffers = {key: b for b, key in enumerate(keys)}
-    beside: dict[tuple[int, int | None], int] = {}  # resources beside the devices, made when first needed
+    beside: dict[tuple[int, int | None], int] = {}  # number of each further resource, added when first needed
     works: list[Work] = []
-    readers: dict[int, set[torch.dtype | None]] = {}  # what the readers of a buffer round it to
+    readers: dict[int, set[torch.dtype | None]] = {}  # element types to which the readers of a buffer round it
     for v in order:
         node, here = graph.nodes[v], home[v]
         if node.constants:
@@ -147,14 +167,14 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
 
 
 def _rounded(constant: Tensor, readers: set[torch.dtype | None], is_output: bool) -> torch.dtype | None:
-    """Return the element type that all readers round a constant to, None for its own."""
+    """Return the element type to which all readers round a constant; None if it keeps its own."""
     if is_output or len(readers) != 1 or constant.dtype is not torch.float32:
         return None
     return next(iter(readers))
 
 
 def copy_between(source: LogicalDevice, destination: LogicalDevice) -> TensorFunction:
-    """Return what copies a result from one device to another; a view is first made contiguous where it lies."""
+    """Return a function that copies a result to another device; a view is made contiguous on the first device."""
     there = destination.physical
     is_enqueued = source.is_cuda and destination.is_cuda
     if source.physical == there:
@@ -163,7 +183,10 @@ def copy_between(source: LogicalDevice, destination: LogicalDevice) -> TensorFun
 
 
 def _places(graph: TorchGraph, home: Sequence[int]) -> list[dict[int, set[int]]]:
-    """By node and port, the devices where the result lies: those of its readers, and, unless constant, its own."""
+    """Return the devices that hold each result, by node and port.
+
+    These are the devices of its readers and, unless it is a constant, the device of its node.
+    """
     places: list[dict[int, set[int]]] = [{} if node.feed is None else {0: set()} for node in graph.nodes]
     for v, node in enumerate(graph.nodes):
         for u, port in node.reads:
@@ -182,7 +205,12 @@ def _task_graph(
     beside: Iterable[tuple[int, int | None]],
     works: Sequence[Work],
 ) -> TaskGraph:
-    """Return the tasks on devices, on their channels, and on the threads that have ops left to OpenVINO."""
+    """Return the graph of the tasks, whose resources are devices and those in ``beside``.
+
+    Args:
+        beside: Further resources, in the order of their numbers: channels as pairs of devices, and with None as the
+            second, the threads of ops on a GPU that are left to OpenVINO.
+    """
     resources = [
         Resource(device.name, i, None, device.depth if device.is_cuda else QUEUE, device.is_cuda)
         for i, device in enumerate(devices)

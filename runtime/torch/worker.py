@@ -54,7 +54,7 @@ from hsdag.runtime.torch.workload_graph import double_values, problem_graph, ran
 Arrays = list[NDArray[Any]]
 
 WARM_UPS, LEAST_RUNS = 2, 5
-"""Number of inferences before those that are timed; and least number timed, however long they take."""
+"""Number of inferences before those that are timed; and least number that is timed, even past the time limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def of_problem(setup: WorkerSetup) -> Source:
 
 
 class TorchWorker(CallHandler):
-    """Worker that runs placements of one source on one set of devices, which say what products in f32 are rounded to.
+    """Worker that runs placements of one source on one set of devices, each with its precision of products in f32.
 
     Targets are devices and, as baselines, ``EAGER:`` or ``GRAPH:`` and a device: without the engine, the latter as a
     CUDA graph.
@@ -160,7 +160,7 @@ class TorchWorker(CallHandler):
         return Opened(time.perf_counter() - begin_s, program.tasks.num_tasks, tuple(used))
 
     def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:  # noqa: ARG002
-        """Return the makespans of ``runs`` inferences in seconds, fewer if ``stop_after_s`` is over."""
+        """Return the seconds of ``runs`` inferences, or of fewer if these take longer than ``stop_after_s``."""
         return latencies(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)
 
     def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
@@ -172,7 +172,7 @@ class TorchWorker(CallHandler):
         return steady_period_s([PlainStart(request.executor) for _ in range(num)], runs, most_s)
 
     def close(self, key: str) -> None:
-        """Forget a candidate, if there is one of that key."""
+        """Release a candidate, if there is one of this key."""
         self._references.pop(key, None)
         if (request := self._requests.pop(key, None)) is not None:
             request.executor.close()
@@ -182,7 +182,7 @@ class TorchWorker(CallHandler):
         return output_difference(self.outputs(key), self.outputs(reference))
 
     def choices(self, target: str) -> list[str]:
-        """Return [N] the device that runs each op, always ``target``."""
+        """Return the device [N] that runs each op, which is always ``target``."""
         return [target] * self._source.graph.num_nodes
 
     def left_to_openvino(self) -> list[str]:
@@ -190,7 +190,7 @@ class TorchWorker(CallHandler):
         return sorted({node.op_type for node in self._source.graph.nodes if not node.in_torch})
 
     def outputs(self, key: str) -> Arrays:
-        """Return [R] the outputs of a candidate."""
+        """Return the outputs [R] of a candidate."""
         if key in self._references:
             return self._references[key]
         self._requests[key].start_async()
@@ -277,7 +277,7 @@ class TorchWorker(CallHandler):
         return []
 
     def forget_probes(self) -> None:
-        """Do nothing: windows keep nothing here."""
+        """Do nothing, as windows keep nothing."""
 
     def _plain_request(self, name: str, *, captured: bool) -> PlainRequest:
         """Return the graph of the source on one device without the engine, with its inputs."""
@@ -313,7 +313,7 @@ class TorchWorker(CallHandler):
 
 
 class MemoryTaken:
-    """What inferences take of a GPU, beginning now."""
+    """The memory that inferences take of a GPU, from the creation of the object on."""
 
     def __init__(self, device: LogicalDevice) -> None:
         self._gpu = device.physical
@@ -321,10 +321,13 @@ class MemoryTaken:
         self._begin_bytes = torch.cuda.memory_allocated(self._gpu)
 
     def left_bytes(self, planned_bytes: float) -> float:
-        """Return what a plan may give to constants and results of ``planned_bytes`` at once in what ran since.
+        """Return the bytes that constants and results of a plan may take.
 
-        Contexts, libraries and other programs have taken their part already. What ops took beyond their results goes
-        off, too: workspaces, whole results of which a view is left, and those of tasks that had been enqueued early.
+        Contexts, libraries and other programs have taken their part already. Subtracted is also what ops took beyond
+        their results: workspaces, whole results of which only a view is left, and results of tasks enqueued early.
+
+        Args:
+            planned_bytes: Most bytes that results of the inferences since then take at once by ``Program.peak_bytes``.
         """
         free_bytes, _ = torch.cuda.mem_get_info(self._gpu)
         peak_bytes = torch.cuda.max_memory_allocated(self._gpu) - self._begin_bytes
@@ -332,7 +335,12 @@ class MemoryTaken:
 
 
 def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: int) -> Program:
-    """Return a program whose op on the first device makes ``tensors`` tensors, which an op on the last one reads."""
+    """Return a program whose op on the first device makes tensors that an op on the last device reads.
+
+    Args:
+        tensors: Number of tensors.
+        size_bytes: Size of each tensor.
+    """
     sizes = (float(size_bytes),) * tensors
     nodes = (
         TorchNode("sent", feed=Feed("sent", torch.uint8, (size_bytes,))),
@@ -343,7 +351,7 @@ def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: in
 
 
 def timed(request: TorchRequest, runs: int, for_s: float = math.inf) -> list[tuple[float, Timeline]]:
-    """Seconds and timelines of ``runs`` inferences after warm-ups, ending early after ``for_s``."""
+    """Return seconds and timelines of ``runs`` inferences after warm-ups, or of fewer as ``latencies`` does."""
     timelines: list[Timeline] = []
     found = latencies(request, runs, for_s, after_each=lambda: timelines.append(request.run.timeline))
     return list(zip(found, timelines, strict=True))
@@ -358,7 +366,14 @@ def latencies(
     least_runs: int = LEAST_RUNS,
     after_each: Callable[[], object] = lambda: None,
 ) -> list[float]:
-    """Return the seconds of ``runs`` inferences, ending early after ``for_s``."""
+    """Return the seconds that each of ``runs`` inferences took.
+
+    Args:
+        for_s: Seconds after which no further inference is started.
+        warm_ups: Number of inferences before those that are timed.
+        least_runs: Number of inferences that are timed even after ``for_s``, if ``runs`` is not smaller.
+        after_each: Function called after each timed inference.
+    """
     for _ in range(warm_ups):
         request.infer()
     found: list[float] = []

@@ -114,6 +114,14 @@ def examine(
         budget: Time limit for everything that compiles.
         data_shape: Typical shapes with which a model of dynamic shapes is run; ``tokens`` gives them for language
             models.
+
+    Examples:
+        >>> import hsdag, openvino as ov
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.negative(ov.opset13.relu(x))], [x], "small")
+        >>> examination = hsdag.doctor(model, "CPU", budget="20s")
+        >>> [device.name for device in examination.devices], examination.model.unsupported
+        (['CPU'], {'CPU': []})
     """
     shapes = input_shapes(shape)
     scenarios = parse_scenarios(data_shape, tokens)

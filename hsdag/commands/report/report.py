@@ -29,6 +29,16 @@ def report(run: str | Path | PlaceResult, output: str | Path | None = None) -> R
 
     Args:
         run: A result of ``place``, a run folder (also of an unfinished search), or the placement file next to it.
+
+    Examples:
+        >>> import hsdag, tempfile, openvino as ov
+        >>> from pathlib import Path
+        >>> x = ov.opset13.parameter([2], name="x")
+        >>> model = ov.Model([ov.opset13.negative(ov.opset13.relu(x))], [x], "small")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     search = hsdag.place(model, "A=CPU,B=CPU", budget="1s", run_folder=Path(folder) / "search")
+        ...     print([path.name for path in hsdag.report(search).files])
+        ['search.html']
     """
     if output is not None:
         check_writable(Path(output))

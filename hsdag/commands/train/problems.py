@@ -20,7 +20,12 @@ from hsdag.workers.pool import Exchange, Job, Pool
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem:
-    """A problem to train on, the evaluator of its plans, and the plans of an expert, if there is one."""
+    """A problem to train on.
+
+    Attributes:
+        evaluator: Evaluator of the problem's plans.
+        experts: Plans of an expert, if there is one.
+    """
 
     costs: ScheduleProblem
     evaluator: Evaluator
@@ -29,7 +34,13 @@ class TrainingProblem:
 
 @dataclass(frozen=True, eq=False)
 class ProblemJob(Job[TrainingProblem]):
-    """A job that builds a problem; ``number`` is its number in the family, and the seed of the expert."""
+    """A job that builds a problem.
+
+    Attributes:
+        family: Name of the family.
+        number: Number of the problem in the family, and seed of the expert.
+        expert: Options of the expert's search; None for no expert.
+    """
 
     family: str
     number: int

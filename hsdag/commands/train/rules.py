@@ -69,14 +69,18 @@ class RuleTrainingOptions:
 
 
 WORST = 4.0
-"""Largest value of a plan, relative to the time of all ops on their fastest devices; failed plans have it, too."""
+"""Largest value of a plan, relative to the time of all ops on their fastest devices; failed plans get it, too."""
 JOBS, MOST_PROBLEMS = 4, 8
 """Least number of jobs for each worker, so that workers end at about the same time; and most problems of a job,
 approximately, so that a lost worker loses little."""
 
 
 class RuleProblem:
-    """A problem to train rules on; ``unit_s`` is the time in seconds of all ops on their fastest devices."""
+    """A problem to train rules on.
+
+    Attributes:
+        unit_s: Time of all ops on their fastest devices, in seconds.
+    """
 
     def __init__(self, problem: TrainingProblem) -> None:
         costs = self._costs = problem.costs
@@ -85,9 +89,9 @@ class RuleProblem:
         self.unit_s = float(np.where(costs.supported, costs.time_s, np.inf).min(axis=1).sum()) or 1.0
 
     def values(self, rules: Sequence[FloatArray]) -> FloatArray:
-        """Return [R] the logarithms of the values, relative to ``unit_s``, of the plans that rules make.
+        """Return the logarithms [R] of the values, relative to ``unit_s``, of the plans that rules make.
 
-        A plan that fails is repaired to fit into memory. If it fails still, or is worse than WORST, its value is WORST.
+        A plan that fails is repaired to fit into memory. If it still fails, or is worse than WORST, its value is WORST.
         """
         plans = [self._scheduler.plan(rule) for rule in rules]
         values = np.array([score.value for score in self._evaluator.evaluate(plans)])
@@ -114,7 +118,7 @@ class RuleTraining:
     """A training of a set of rules on problems, whose randomness comes from one generator.
 
     Attributes:
-        rules: [R, W] the rules of the set.
+        rules: Rules of the set [R, W].
         curve: Loss after each update: the mean over problems of the logarithm of the set's best value.
         check: Function that raises SearchStopped if the training should stop; the current update is then undone.
         pool: Workers that compute the values of rules; the rules are the same without them.
@@ -161,11 +165,13 @@ class RuleTraining:
         self.num_updates += 1
 
     def _changed(self, rule: FloatArray) -> FloatArray:
+        """Return a rule [W] with random changes of some of its weights."""
         size = np.exp(self._rng.uniform(np.log(SMALLEST), np.log(LARGEST)))
         which = self._rng.random(NUM_WEIGHTS) < self._rng.choice(SHARES)
         return np.asarray(rule + size * STEP * self._rng.standard_normal(NUM_WEIGHTS) * which)
 
     def _improve(self) -> None:
+        """Replace a random rule by the best of CHANGES changed ones, unless that makes the set worse."""
         rng = self._rng
         at = int(rng.integers(len(self.rules)))
         begins = [int(rng.integers(len(self.rules))) if rng.random() < FROM_ANOTHER else at for _ in range(CHANGES)]
@@ -184,7 +190,7 @@ class RuleTraining:
             self.rules[at], self._values[at] = rules[best], new[best]
 
     def _values_of(self, rules: Sequence[FloatArray], which: IntArray) -> FloatArray:
-        """Return the values of rules on the problems with these indices, [R, P]."""
+        """Return the values [R, P] of rules on the problems with these indices."""
         problems = [self._problems[i] for i in which]
         if self.pool is None:
             columns = []
@@ -233,7 +239,7 @@ AHEAD = (0.0, 1.0, 3.0)
 
 
 def first_rule(ahead: float = 0.0) -> FloatArray:
-    """Return [W] a rule close to HEFT.
+    """Return a rule [W] close to HEFT.
 
     The op with the longest remaining path comes first, on the device where it and the path after it can end first.
 

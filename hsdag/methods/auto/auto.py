@@ -1,4 +1,4 @@
-"""AutoPlacer: a portfolio of the other methods under one budget; the default."""
+"""Run a portfolio of the other methods under one budget; this is the default method."""
 
 from __future__ import annotations
 
@@ -27,30 +27,38 @@ from hsdag.runtime.problem.semantics import Execution
 from hsdag.search.evaluators.memory import is_split_forced
 
 LISTS = ("met", "heft", "critical-path", "greedy", "pipeline")
+"""List schedulers with which the search begins."""
 SLOW_LISTS = ("pipeline", "critical-path")
+"""List schedulers that are left out if there are more than MOST_UNITS_FOR_ALL units."""
 MOST_UNITS_FOR_ALL = 5000
-"""Units beyond which methods are not asked that grow faster than the graph or make many schedules: SLOW_LISTS, rules,
-and, before windows of a schedule are searched, annealing."""
+"""Number of units beyond which methods are left out that grow faster than the graph or make many schedules.
+
+These are SLOW_LISTS, rules, and, before windows of a schedule are searched, annealing.
+"""
 QUICK_LISTS = ("met", "heft", "greedy")
+"""List schedulers that run again when a search continues with other costs."""
 MOST_UNITS_AT_ONCE = 500
-"""Units beyond which a step of annealing, which simulates them all, takes long: blocks and windows have more time."""
+"""Number of units beyond which blocks and windows get more time: annealing simulates all units in each step."""
 MOST_CHOICES_TO_PROVE = 250
-"""Units times devices up to which an exact solver may prove an optimum in seconds."""
+"""Number of units times devices up to which an exact solver may prove an optimum in seconds."""
 MOST_CHOICES_TO_SPLIT = 20_000
-"""Units times devices up to which MILP-SPLIT finds something in seconds."""
+"""Number of units times devices up to which MILP-SPLIT finds a plan in seconds."""
 OPS_TO_BOUND = 2000
-"""Ops, each a unit by itself, for a second that is left, up to which bounds of stages add up, in a tenth of it."""
+"""Number of ops, for each second that is left, up to which the bounds of stages are added up.
+
+Each op has to be a unit. The bound takes about a tenth of the time.
+"""
 MOST_IDLE_TURNS = 3
-"""Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
+"""End a search without a limit of seconds after this many turns of annealing in a row without a better plan."""
 FEW_EVALUATIONS = 32
-"""Fewer than so many are not worth a turn."""
+"""Number of evaluations below which there is no further turn."""
 LEAST_S = 0.1
-"""A method gets no less time; where less is left, the search ends."""
+"""Seconds below which there is no further turn: with less time left, the search ends."""
 
 
 @dataclass(frozen=True)
 class AutoOptions:
-    """Raises OptionError for a name that is no method."""
+    """Hyper-parameters of ``auto``. Raises OptionError for a name to leave out that is no method."""
 
     without: str = ""
     """Methods to leave out, by name, with commas between them."""
@@ -63,18 +71,20 @@ class AutoOptions:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """The names."""
+        """Return the names of the methods to leave out."""
         return tuple(name.strip() for name in self.without.split(",") if name.strip())
 
 
 class AutoPlacer(Placer[AutoOptions]):
-    """List schedulers first, the rules among them, then a minimum cut where ops run one after another, repeated blocks
-    and heavy ops by themselves, and annealing from the best plan, in turns with an exact solver: CP-SAT where a problem
-    is small enough to be proven, MILP-SPLIT where it is not.
+    """A portfolio of methods, which take turns.
 
-    All share the best plan and the largest bound, and the search ends when these meet. A method that fails is reported
-    and the others go on. Where every plan is measured, annealing follows the plans of the quick methods. Raises
-    FileFormatError where ``initial`` is no policy.
+    List schedulers come first, learned rules among them, and a minimum cut if ops run one after another or the
+    objective is steady. Then repeated blocks and heavy ops are searched by themselves, and annealing from the best plan
+    takes turns with an exact solver: CP-SAT if the problem is small enough for a proof, otherwise MILP-SPLIT.
+
+    All methods share the best plan and the largest bound, and the search ends when these meet. A method that fails is
+    reported, and the others go on. If every plan is measured, annealing follows the quick methods. Raises
+    FileFormatError if ``initial`` is no policy.
     """
 
     name = "auto"
@@ -86,7 +96,7 @@ class AutoPlacer(Placer[AutoOptions]):
     def __init__(self, options: AutoOptions | None = None) -> None:
         super().__init__(options)
         self._policy = RulesOptions.at_once(self.options.initial)
-        RulesPlacer(self._policy)  # raises
+        RulesPlacer(self._policy)  # raises an error for a wrong file
 
     def _search(self, incumbent: Incumbent) -> Status:
         idle = 0
@@ -97,7 +107,7 @@ class AutoPlacer(Placer[AutoOptions]):
         if incumbent.limits.pool is not None and copy is not None:
             if incumbent.best is None and incumbent.problem.costs is not None:
                 for turn in itertools.islice(turns, 1):
-                    self._take(turn, incumbent)  # whatever becomes of the workers, there is an answer
+                    self._take(turn, incumbent)  # so that there is an answer even if the workers fail
             return SideBySide(incumbent, incumbent.limits.pool, copy, MOST_IDLE_TURNS).search(turns)
         for turn in turns:
             incumbent.check()
@@ -126,7 +136,7 @@ class AutoPlacer(Placer[AutoOptions]):
                 make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)
 
     def _turns(self, incumbent: Incumbent) -> Iterator[Turn]:
-        """Who comes when; annealing goes on to the end."""
+        """Yield the turns in order; annealing goes on to the end."""
         problem, costs = incumbent.problem, incumbent.problem.costs
         if costs is not None:
             yield from self._first_turns(incumbent)
@@ -157,7 +167,10 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("sa", 0.5 if has_windows else 1.0, number)
 
     def _first_turns(self, incumbent: Incumbent) -> Iterator[Turn]:
-        """Lists and cuts; in a search that goes on, only the quick lists come again."""
+        """Yield the turns of list schedulers and cuts.
+
+        In a search that continues with other costs, only the quick list schedulers have a turn again.
+        """
         problem = incumbent.problem
         is_large = problem.num_units > MOST_UNITS_FOR_ALL
         chosen = [m for m in _lists(problem) if not (is_large and m in SLOW_LISTS)]
@@ -168,7 +181,7 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("mincut", 0.3)
 
     def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:
-        """Let a method search from the best plan; how it ended, None where it cannot search this problem."""
+        """Let a method search from the best plan, and return its status; None if it fails or cannot search this."""
         limits, before, began_s = incumbent.limits, incumbent.best_score, incumbent.elapsed_s
         known = () if incumbent.best is None else (incumbent.best,)
         seed = limits.seed + turn.round
@@ -180,8 +193,10 @@ class AutoPlacer(Placer[AutoOptions]):
 
 
 def _turns_apart(problem: Problem, costs: ScheduleProblem) -> Iterator[Turn]:
-    """Those that search a part of the problem by itself: one of equal blocks, and the heavy units, where all are too
-    many for an exact solver."""
+    """Yield the turns of methods that search a part of the problem by itself.
+
+    These search one of several equal blocks, and the heavy units if all units are too many for an exact solver.
+    """
     if find_blocks(costs) is not None:
         yield Turn("repeated", 0.9 if problem.num_units > MOST_UNITS_AT_ONCE else 0.15)
     is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
@@ -190,7 +205,7 @@ def _turns_apart(problem: Problem, costs: ScheduleProblem) -> Iterator[Turn]:
 
 
 def _prove_by_stages(incumbent: Incumbent, costs: ScheduleProblem) -> None:
-    """Report the bound of all stages, where ops are units, too many for bounds by pairs, and there is time for it."""
+    """Report the bound of all stages, if every op is a unit, bounds by pairs take too long, and time allows it."""
     is_bounded = costs.num_ops <= OPS_TO_BOUND * incumbent.left_s
     is_bounded &= costs.num_ops == incumbent.problem.units.fine.num_ops
     if is_bounded and costs.num_ops * len(costs.edge_src) > PAIRS_EFFORT:
@@ -199,12 +214,15 @@ def _prove_by_stages(incumbent: Incumbent, costs: ScheduleProblem) -> None:
 
 
 def _is_unlike(problem: Problem) -> bool:
-    """Whether beam search has a turn: a schedule without repeated blocks, too large to be proven optimal."""
+    """Return whether beam search has a turn: for schedules without repeated blocks, too large for a proof."""
     is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
     return is_large and has_schedule(problem) and problem.costs is not None and find_blocks(problem.costs) is None
 
 
 def _lists(problem: Problem) -> tuple[str, ...]:
-    """LISTS without stages where these run in turn and nothing forces a split: mincut finds the best one then."""
+    """Return the list schedulers for a problem.
+
+    The method pipeline is left out unless the objective is steady or memory forces a split: mincut does better then.
+    """
     forced = problem.objective.is_steady or (problem.costs is not None and is_split_forced(problem.costs))
     return tuple(method for method in LISTS if forced or method != "pipeline")

@@ -85,17 +85,19 @@ PARTS = (len(OP_FEATURES), len(MOMENT_FEATURES), len(DEVICE_FEATURES), NUM_WEIGH
 The last weight is the share of a device's memory that the rule fills.
 """
 NUM_WEIGHTS = sum(PARTS)
+"""Number of weights of a rule, W."""
 METHOD, WEIGHTS = "rules", "rules"
+"""Name of the method on the card of a policy file, and name of the rules among its weights."""
 SHIPPED = Path(__file__).parents[1] / "policies" / "default.safetensors"
 """Policy file of the rules that come with a release, for unseen problems; its card says how they were trained."""
 STEPS_AT_ONCE, MOST_ROUNDS, REPAIRING = 400_000, 64, 3
-"""Pairs of unit and device that schedules look at in about a second; most rounds; cost factor if plans need repair."""
+"""Pairs of unit and device that take about a second; most rounds; factor of the time if plans may need repair."""
 ROUNDS_AT_ONCE = 4
-"""Rounds of schedules with which other methods begin."""
+"""Number of rounds of schedules with which other methods begin."""
 SPREAD = 0.2
 """Standard deviation of the random change of rules after the first round, in steps of each weight."""
 LUCK = 0.02
-"""After the first round scores of ops are multiplied by a random factor between 1 - LUCK and 1 + LUCK."""
+"""After the first round, scores of ops are multiplied by random factors between 1 - LUCK and 1 + LUCK."""
 STEP = np.repeat((4.0, 1.0, 0.7, 0.7, 0.7, 0.1), PARTS)
 """Change of each weight that makes a noticeable difference, [W]."""
 
@@ -146,7 +148,7 @@ class RulesPlacer(ListPlacer[RulesOptions]):
         self._given = None if self.options.initial is None else read_rules(Path(self.options.initial))
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
-        """Yield rounds times rules plans; the same seed gives the same plans."""
+        """Yield one plan per round and rule; the same seed gives the same plans."""
         scheduler = RuleScheduler(tables_of(problem.known_costs))
         rng = np.random.default_rng(seed)
         rules = shipped_rules() if self._given is None else self._given
@@ -169,7 +171,10 @@ class RuleScheduler:
         self._length_s, self._op_s = lengths_of(tables)
 
     def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
-        """Return the plan of a rule's weights [W], with ops ranked as in ``ListSchedule.priority``."""
+        """Return the plan of a rule's weights [W], with ops ranked as in ``ListSchedule.priority``.
+
+        Ties are broken at random with ``luck``; see ``schedule``.
+        """
         schedule = self.schedule(weights, luck)
         return Plan(schedule.device, schedule.priority)
 
@@ -212,12 +217,12 @@ def changed(rules: FloatArray, spread: float, rng: np.random.Generator) -> Float
 
 @functools.cache
 def shipped_rules() -> FloatArray:
-    """Return the rules that come with a release, [R, W]."""
+    """Return the rules [R, W] that come with a release."""
     return read_rules(SHIPPED)
 
 
 def read_rules(path: Path) -> FloatArray:
-    """Return the rules of a policy file, [R, W]. Raises FileFormatError for any other file."""
+    """Return the rules [R, W] of a policy file. Raises FileFormatError for any other file."""
     rules = read_policy(path, METHOD).weights.get(WEIGHTS)
     if rules is None or rules.ndim != 2 or rules.shape[1] != NUM_WEIGHTS or not len(rules):
         raise FileFormatError(f"{path} does not hold rules of {NUM_WEIGHTS} weights; write one with 'hsdag train'")
@@ -239,7 +244,7 @@ class Rule(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Where and when the op being placed could start."""
+    """The possible starts of the op being placed, by device."""
 
     start_s: FloatArray  # [D]
     gap: IntArray  # [D] index of the gap that it would use

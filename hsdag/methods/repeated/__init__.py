@@ -1,1 +1,1 @@
-"""Repeated structure: one block of a deep graph is searched, and its plan is laid over all of them."""
+"""Search parts of a graph by themselves: a block of those that repeat, or the few heavy ops."""

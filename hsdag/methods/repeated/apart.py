@@ -18,13 +18,13 @@ from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 PARTS = {"without": "repeated,cpsat"}
-"""Members that ``auto`` leaves out for a block or its positions: one would look for blocks again."""
+"""Hyper-parameters of ``auto`` for a block or its positions: one of the methods left out would look for blocks."""
 CANDIDATES = 200
 """Number of plans of a part that are returned."""
 
 
 def considered(incumbent: Incumbent, placement: IntArray, order: IntArray) -> None:
-    """Evaluate a plan by ranks, and its repaired placement if that exceeds a memory."""
+    """Evaluate a placement [U] with ranks [U], and the repaired placement if a device's memory is exceeded."""
     if not np.isfinite(incumbent.consider(placement, order)):
         incumbent.consider(repaired(incumbent.costs, placement, incumbent.problem.semantics), order)
 
@@ -38,9 +38,16 @@ def searched_apart(
     least_s: float = 0.0,
     without: Mapping[str, str] = PARTS,
 ) -> tuple[Iterator[Simulation], float]:
-    """Return runs of the best plans that a method finds for a part of the graph, the best first, and its bound.
+    """Search a part of the graph, and return runs of its best plans, the best first, and its lower bound in seconds.
 
-    Each plan that is simulated counts as much as the part's share of all units. None is below ``least_s``.
+    A simulated plan counts as a fraction of an evaluation, the part's share of all units. Raises SearchStopped if the
+    whole search is stopped.
+
+    Args:
+        seconds: Time limit.
+        evaluations: Limit of evaluations, counted as those of the whole search.
+        least_s: Known lower bound in seconds; the search ends when a plan meets it.
+        without: Hyper-parameters of the method if it is ``auto``.
     """
     share = part.num_units / incumbent.problem.num_units
     evaluator = ScheduleEvaluator.of(part)

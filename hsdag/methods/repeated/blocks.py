@@ -1,4 +1,4 @@
-"""Blocks: the parts of a graph that repeat, and which of their ops correspond.
+"""Find the blocks of a graph that repeat, and which of their ops correspond.
 
 Legend: N ops, E edges, B blocks, P positions, M ops of a block, I inputs of it.
 """
@@ -19,45 +19,61 @@ from hsdag.methods.exact.stages import cuts_of
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 Hashes = NDArray[np.uint64]
+"""Hash of each op [N]; equal ones mark ops that look alike."""
 
 ROUNDS = (1, 4, 12)
-"""How far around an op what tells it from others may lie; more tells more apart, and spoils more of the ends."""
+"""Radii, in edges, of the neighbourhoods by which ops are told apart, each of them tried.
+
+A larger radius distinguishes more ops, but more ops at both ends of the graph then have no counterpart.
+"""
 MOST_CANDIDATES = 60
-"""Kinds of ops that are tried as the first ops of blocks, for each of ROUNDS."""
+"""Largest number of kinds of ops that are tried as the first ops of blocks, for each of ROUNDS."""
 MOST_LEFT = 0.75
-"""Share of the ops that may be left to decide where something repeats."""
+"""Largest share of ops in blocks unlike any earlier one; with more, the graph counts as not repeating."""
 CLOSE = 1.15
-"""What is left to decide, over the least, in ways to divide a graph that are as good."""
+"""Ratio of ops in blocks unlike any earlier one to the least such number, up to which a division is as good."""
 LEAST_ALIKE = 0.6
-"""Share of a block's ops that a block of another kind needs to have counterparts of to be taken for one of that kind:
-the first and the last block lack what lies beyond the ends."""
+"""Least share of a kind's ops that a different block must contain to count as one of that kind.
+
+The first and the last block lack neighbours beyond the ends of the graph.
+"""
 LEAST_LONE = 0.75
-"""Ops of a part between barriers that no other is like, over those of the largest of others, to be searched as well."""
+"""Least size of a part between cuts that is unlike any other, relative to the largest repeated one, to be searched."""
 LEAST_PERIODS, LEAST_SAME, MOST_OF_A_PERIOD = 3, 0.9, 500
-"""Periods that there have to be, the share of blocks that are like the one a period before, and ops of a period that is
-worth a search as a whole: that of more takes too long."""
+"""Least number of periods; least share of blocks of the same kind as the block one period before; most ops of a period.
+
+Searching a larger period as a whole takes too long.
+"""
 LEAST_OPS = 8
-"""Ops of a block that is worth a search of its own."""
+"""Least number of ops of a block that is searched by itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Ops by block and position; no op reads from a later block.
+    """A division of a graph into blocks, of which no op reads from a later one.
 
-    Two ops of one position are each other's counterparts in blocks of one kind.
+    Two ops of the same position are counterparts in two blocks of one kind.
+
+    Attributes:
+        block: Block of each op.
+        position: Position of each op, -1 without a counterpart.
+        kind: Kind of each block, -1 for a block unlike any other.
     """
 
     block: IntArray  # [N]
-    position: IntArray  # [N] -1 without a counterpart
-    kind: IntArray  # [B] -1 of blocks that are like no others
+    position: IntArray  # [N]
+    kind: IntArray  # [B]
 
     @property
     def num_blocks(self) -> int:
-        """B."""
+        """Return the number of blocks, B."""
         return len(self.kind)
 
     def fullest(self, kind: int) -> IntArray:
-        """The ops of a block of a kind that lacks no counterpart, in the middle of those."""
+        """Return the ops [M] of a block of a kind that has the fewest ops without counterparts.
+
+        Of several such blocks, the middle one is taken.
+        """
         members = np.flatnonzero(self.kind == kind)
         lacking = [int((self.position[self.block == b] < 0).sum()) for b in members.tolist()]
         best = members[np.flatnonzero(np.array(lacking) == min(lacking))]
@@ -66,11 +82,11 @@ class Blocks:
 
 @lru_cache(maxsize=1)
 def find_blocks(problem: ScheduleProblem) -> Blocks | None:
-    """The blocks by which the graph has least to decide, None where nothing of LEAST_OPS repeats.
+    """Return the blocks that leave the fewest ops to decide on; None if no block of at least LEAST_OPS ops repeats.
 
-    A block begins at a depth, the number of ops before an op on its longest path, at which ops of one kind lie; kinds
-    are told apart by their neighbourhoods. Of ways to divide a graph that leave about as little to decide, that one
-    counts whose blocks send each other least.
+    Left to decide on are the ops of blocks unlike any earlier one. The depth of an op is the number of ops before it on
+    its longest path; blocks begin at the depths of ops of one kind, and kinds are told apart by their neighbourhoods.
+    Of divisions that leave about equally few ops, the one whose blocks send each other the fewest bytes is returned.
     """
     inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     hops = np.zeros(len(problem.edge_src))
@@ -86,7 +102,7 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
                 signature = np.zeros(int(block.max()) + 1, dtype=np.uint64)
                 np.add.at(signature, block, _mixed(exact))
                 size = np.bincount(block, minlength=len(signature))
-                left = int(size[np.unique(signature, return_index=True)[1]].sum())  # of blocks like no earlier one
+                left = int(size[np.unique(signature, return_index=True)[1]].sum())  # ops of blocks unlike earlier ones
                 tried[begins.tobytes()] = left, _sent_bytes(problem, block), block
     least = min((size for size, _, _ in tried.values()), default=problem.num_ops)
     if least > MOST_LEFT * problem.num_ops:
@@ -96,10 +112,14 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
 
 
 def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> IntArray:
-    """[N] the block of each op, of blocks that begin at given depths.
+    """Return the block of each op [N], given the depths at which blocks begin.
 
-    Ops without inputs, and what the first block computes of these for a later one alone, such as weights that are
-    converted, go to the block that reads them first.
+    Ops without inputs go to the block that reads them first, and so do ops of the first block that depend on these
+    alone and that only a later block reads, such as conversions of weights.
+
+    Args:
+        depth: Depth of each op [N].
+        begins: Depths at which blocks begin [B].
     """
     block = np.searchsorted(begins, depth, side="right") - 1
     while True:
@@ -111,7 +131,10 @@ def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> Int
 
 
 def _sent_bytes(problem: ScheduleProblem, block: IntArray) -> float:
-    """Bytes that go from each block to the next, those counted again that go on; not those of ops without inputs."""
+    """Return the bytes that pass from each block to the next, added over all blocks.
+
+    Results that pass through several blocks count each time; results of ops without inputs do not count.
+    """
     last = block.copy()
     np.maximum.at(last, problem.edge_src, block[problem.edge_dst])
     has_inputs = np.bincount(problem.edge_dst, minlength=problem.num_ops) > 0
@@ -119,7 +142,7 @@ def _sent_bytes(problem: ScheduleProblem, block: IntArray) -> float:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """SplitMix64's finaliser: sums of what it returns tell multisets apart."""
+    """Return values [N] hashed by SplitMix64's finaliser, so that sums of hashes tell multisets apart."""
     z = values + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -127,14 +150,14 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def _hashes_of_types(problem: ScheduleProblem) -> Hashes:
-    """[N] equal for ops of one type and role."""
+    """Return hashes [N] that are equal for ops of the same type and role."""
     labels = list(zip(problem.labels.types, problem.labels.roles, strict=True))
     number = {label: i for i, label in enumerate(dict.fromkeys(labels))}
     return np.array([number[label] for label in labels], dtype=np.uint64)
 
 
 def _hashes_of_costs(problem: ScheduleProblem) -> Hashes:
-    """[N] equal for ops of one type whose costs are the same on every device."""
+    """Return hashes [N] that are equal for ops of the same type and role, and the same costs on every device."""
     found = _hashes_of_types(problem)
     for column in (*problem.time_s.T, problem.output_bytes, problem.weight_bytes):
         found = _mixed(found ^ np.ascontiguousarray(column + 0.0).view(np.uint64))
@@ -142,7 +165,7 @@ def _hashes_of_costs(problem: ScheduleProblem) -> Hashes:
 
 
 def _refined(problem: ScheduleProblem, start: Hashes, rounds: int) -> Hashes:
-    """[N] equal for ops whose neighbourhoods of so many steps look alike."""
+    """Return hashes [N] that are equal for ops whose neighbourhoods of radius ``rounds`` look alike."""
     found = start
     for _ in range(rounds):
         own, read, sent = _mixed(found), np.zeros_like(found), np.zeros_like(found)
@@ -153,7 +176,7 @@ def _refined(problem: ScheduleProblem, start: Hashes, rounds: int) -> Hashes:
 
 
 def _candidates(alike: Hashes) -> list[np.uint64]:
-    """Kinds of ops of which there are several, the most frequent first; of many, some of every frequency."""
+    """Return kinds of several ops, the most frequent first; of more than MOST_CANDIDATES, some of every frequency."""
     kinds, counts = np.unique(alike, return_counts=True)
     several = np.flatnonzero(counts > 1)
     chosen = several[np.argsort(-counts[several], kind="stable")]
@@ -163,8 +186,17 @@ def _candidates(alike: Hashes) -> list[np.uint64]:
 
 
 def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float = np.inf) -> Blocks | None:
-    """Blocks by kind with counterparts, which look alike and come at the same place among their like; a block like no
-    other is a kind of its own from ``least_lone`` times the ops of the largest of several on."""
+    """Return the kinds of blocks, and the positions of their ops; None if no kind has at least LEAST_OPS ops.
+
+    Counterparts look alike, and have the same number among the ops of their block that look alike.
+
+    Args:
+        block: Block of each op [N].
+        exact: Hash of each op [N].
+        place: Place of each op in topological order [N].
+        least_lone: Least size of a block unlike any other, relative to the largest repeated one, that is a kind of its
+            own.
+    """
     num = int(block.max()) + 1
     by_key = np.lexsort((place, exact, block))
     is_same = (block[by_key][1:] == block[by_key][:-1]) & (exact[by_key][1:] == exact[by_key][:-1])
@@ -197,10 +229,10 @@ def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float 
 
 
 def in_periods(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
-    """Return blocks that join all parts of a period, where kinds of blocks come again and again in the same order.
+    """Return blocks that each join a whole period, if kinds of blocks recur in the same order.
 
-    The best plans of small parts need not make a good plan of a whole period. Of the places where a period may begin,
-    that one counts where least is sent on. Returns ``blocks`` where no period has at most MOST_OF_A_PERIOD ops.
+    The best plans of small parts need not make a good plan of a whole period. Periods begin where the fewest bytes pass
+    from one to the next. Returns ``blocks`` if kinds do not recur, or if a period has more than MOST_OF_A_PERIOD ops.
     """
     kind, num = blocks.kind, blocks.num_blocks
     size = np.bincount(blocks.block, minlength=num)
@@ -219,9 +251,9 @@ def in_periods(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
 
 
 def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
-    """Parts between cuts, no two of which overlap in time; ``blocks`` where most of these are smaller.
+    """Return the parts between cuts, no two of which overlap in time; ``blocks`` if these are smaller at the median.
 
-    Of cuts close to each other the last one counts.
+    Of cuts close to each other, only the last one is used.
     """
     place, cuts = cuts_of(problem)
     at = place[cuts]
@@ -236,16 +268,17 @@ def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
 
 
 def inputs_of(problem: ScheduleProblem, ops: IntArray) -> IntArray:
-    """[I] the ops that some of ``ops`` [M] read and that are not among them."""
+    """Return the ops [I] that some of ``ops`` [M] read and that are not among them."""
     is_part = np.zeros(problem.num_ops, dtype=np.bool_)
     is_part[ops] = True
     return np.unique(problem.edge_src[is_part[problem.edge_dst] & ~is_part[problem.edge_src]])
 
 
 def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> ScheduleProblem:
-    """The problem of ``inputs`` [I], which cost no time, and of ``ops`` [M].
+    """Return the problem of ``inputs`` [I], which take no time, and ``ops`` [M].
 
-    Of the memories it has what the weights of all other ops leave, were they in equal shares on all devices.
+    Its memories are what all other ops leave with their weights, and with results of those without inputs, if these
+    fill the same share of each device.
     """
     chosen = np.append(inputs, ops)
     part = with_inputs(problem, inputs, ops)

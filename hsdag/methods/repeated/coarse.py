@@ -1,4 +1,4 @@
-"""CoarsePlacer: search the few ops that take nearly all of the time by themselves, and have all others follow them.
+"""Search the few ops that take nearly all of the time by themselves, and place all others to suit them.
 
 Legend: U placement units, H heavy ones, E edges, D devices.
 """
@@ -29,11 +29,11 @@ WORK = 0.97
 ROUNDING = 1e-9
 """Relative difference of times below which two units are either both heavy or both light."""
 MOST_CHOICES = 250
-"""Largest number of heavy units times devices that are searched by themselves; an exact solver helps up to there."""
+"""Largest number of heavy units times devices that are searched by themselves; beyond it no exact solver helps."""
 HELD = 0.1
-"""Share of a heavy unit's mean time; a light unit goes with the unit that it reads if the transfer takes longer."""
+"""Transfer time, as a share of a heavy unit's mean time, beyond which a light unit goes with the unit that it reads."""
 WITHOUT = {"without": "repeated,coarse"}
-"""Members that ``auto`` leaves out for heavy units: they would look for fewer of them, or for blocks."""
+"""Hyper-parameters of ``auto`` for heavy units: it leaves out methods that would look for blocks, or coarsen again."""
 APART = 0.9
 """Share of the time and evaluations that the search of the heavy units may take."""
 MOST_TRIED = 20
@@ -42,17 +42,21 @@ MOST_TRIED = 20
 
 @dataclass(frozen=True, eq=False)
 class Coarse:
-    """Problem of the heavy units, and by unit the number of the heavy unit that it goes with, -1 for a light one."""
+    """The problem of the heavy units.
+
+    Attributes:
+        heavy: Number of the heavy unit that each unit belongs to, -1 for a light one.
+    """
 
     costs: ScheduleProblem
     heavy: IntArray  # [U]
 
 
 class CoarsePlacer(Placer[NoOptions]):
-    """Method that has ``auto`` search the heavy units; light ones go where they end first, before their readers.
+    """Search of the heavy units by ``auto``; light units go where they end first, just before their readers.
 
-    A light unit that reads something large from the last heavy unit before it becomes a part of that. Between heavy
-    units, as much is sent as passes through light ones. Gives up where heavy units are many, or nearly all.
+    A light unit that reads a large result of the last heavy unit before it becomes a part of that unit. The data
+    between two heavy units are those that pass through light ones. Gives up if heavy units are many, or nearly all.
     """
 
     name = "coarse"
@@ -128,10 +132,15 @@ def _sent_bytes(costs: ScheduleProblem, seconds: float) -> float:
 
 
 def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[tuple[int, int], float]:
-    """Return the bytes sent, by pair of heavy units; ``heavy`` [U] is changed for light units that go with one."""
+    """Return the bytes sent between heavy units, by pair of them.
+
+    Args:
+        heavy: Number of the heavy unit that each unit belongs to [U], which is set for light units that join one.
+        held_bytes: Least bytes that make a light unit join the heavy unit that they come from.
+    """
     inputs = Csr.build(costs.num_ops, costs.edge_dst, costs.edge_src)
     able = costs.supported[np.argsort(heavy, kind="stable")[np.count_nonzero(heavy < 0) :]]  # [H, D]
-    reach: list[dict[int, float]] = [{} for _ in range(costs.num_ops)]  # what comes from which heavy unit
+    reach: list[dict[int, float]] = [{} for _ in range(costs.num_ops)]  # [U] bytes that arrive from each heavy unit
     sent: dict[tuple[int, int], float] = {}
     for v in costs.topological_order.tolist():
         arriving: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""RepeatedPlacer: one block of a graph that repeats itself is searched, and its plan is laid over all blocks.
+"""Search one block of a graph with repeated structure, and use its plan for all blocks.
 
 Legend: U placement units, P positions, M units of a block.
 """
@@ -32,16 +32,16 @@ from hsdag.runtime.simulator.simulation import Simulation
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
 BLOCKS, APART = 0.5, 0.95
-"""Shares of the time that blocks are searched for by themselves; and where nothing overlaps with them."""
+"""Share of the time for searching blocks by themselves: if blocks may overlap in time, and if they do not."""
 
 
 class RepeatedPlacer(Placer[NoOptions]):
-    """Repeated structure: what is found for one block counts for all of its kind.
+    """Search of repeated structure: the plan of one block is used for all blocks of its kind.
 
-    Where an order matters, a block of each kind is searched by itself, with what it reads as inputs that cost nothing.
-    Its schedule is laid over all blocks, one behind the other, and windows of the whole schedule are searched across
-    the seams. Elsewhere counterparts in all blocks share a device, and ``auto`` searches over positions; every plan is
-    evaluated as a whole. Gives up where nothing repeats.
+    If plans are schedules, a block of each kind is searched by itself, with the results that it reads as inputs that
+    cost nothing. Its schedule is repeated for all blocks, one after another, and then windows of the whole schedule are
+    searched, across the boundaries of blocks. Otherwise, corresponding units of all blocks share a device, and ``auto``
+    searches over positions in a block, with every plan evaluated as a whole. Gives up if nothing repeats.
     """
 
     name = "repeated"
@@ -76,19 +76,24 @@ class RepeatedPlacer(Placer[NoOptions]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if problem.costs is None or find_blocks(problem.costs) is None:
-            return  # where nothing repeats, nothing is called
+            return  # where nothing repeats, no kernel is used
         for each in ("sa", "rules", "beam") if has_schedule(problem) else ("sa", "mincut"):
             make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
 
 
 OF_STAGES, FIRST, GROWTH = 0.8, 0.05, 3.0
-"""The share of the time in which stages are searched, and that of what is left of it that one has between two devices
-at first; by what it grows."""
+"""Share of the time for searching stages; share of what is left of it for one stage at first; factor of its growth.
+
+A stage that is searched again gets a share, and a limit of seconds, that are larger by this factor.
+"""
 
 
 def _is_optimal_in_a_row(incumbent: Incumbent, stages: Stages) -> bool:
-    """Search small stages between the devices that matter, and put them one behind the other; whether that is optimal.
-    Of units of several ops nothing is proven."""
+    """Search small stages exactly, put their schedules one after another, and return whether the result is optimal.
+
+    Stages are searched for the devices that they begin and end on in the best combination by their bounds. Nothing is
+    proven for units of several ops.
+    """
     are_ops = incumbent.problem.units.fine.num_ops == incumbent.costs.num_ops
 
     def search(part: ScheduleProblem, tries: int, least_s: float) -> tuple[Simulation | None, float]:
@@ -111,14 +116,16 @@ def _is_optimal_in_a_row(incumbent: Incumbent, stages: Stages) -> bool:
 
 
 WEIGHT, OFTEN, LEAST_S = 1.5, 0.5, 0.1
-"""The powers of a block's size and of how often it comes that its share of the time goes by; what it gets at least."""
+"""Exponents of a block's size and of the number of its repetitions in its share of the time; and its least seconds."""
 MOST_TRIED, TRYING = 12, 0.15
-"""Blocks on which plans of one are tried in a row, and for what share of the time that is left: a device that never
-waits takes what is ready, so that what is best alone may be far from that in a row."""
+"""Number of first blocks on which plans of a block are tried one after another, and share of the left time for that.
+
+Devices never wait while an op is ready, so the plan that is best for a block alone may be poor for several in a row.
+"""
 
 
 def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list[list[Library]]:
-    """Plans of a block of each kind, the best one first; kinds are searched in turn."""
+    """Return plans for each kind of block, the best one first; ``share`` of the left time and evaluations is used."""
     problem, costs = incumbent.problem, incumbent.costs
     chosen = [blocks.fullest(kind) for kind in range(int(blocks.kind.max()) + 1)]
     weight = np.array([len(units) for units in chosen]) ** WEIGHT * np.bincount(blocks.kind + 1)[1:] ** OFTEN
@@ -138,7 +145,7 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
 
 
 def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
-    """Of the plans of each kind those that are best in a row on the first blocks of the graph, chosen in turn."""
+    """Return one plan of each kind, chosen in turn so that together they are best on the first blocks of the graph."""
     until_s = incumbent.elapsed_s + TRYING * incumbent.left_s
     library = Library.empty(blocks, incumbent.problem.num_devices)
     ops = np.flatnonzero(blocks.block < MOST_TRIED)
@@ -163,7 +170,7 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
 
 
 def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
-    """Search over positions, whose units share a device."""
+    """Search over positions in a block; all units of a position share a device."""
     problem = tied(incumbent.costs, blocks.position, incumbent.problem)
     of_unit = problem.units.partition.labels
     if incumbent.problem.ops is not None:

@@ -1,4 +1,4 @@
-"""Tied units: a smaller problem in which groups of units share a device, evaluated by the plans of all units.
+"""Reduce a problem to groups of units that share a device, and evaluate their plans as plans of all units.
 
 Legend: N ops, U placement units.
 """
@@ -30,12 +30,12 @@ class Expanded(Evaluator):
 
     @property
     def takes_order(self) -> bool:  # type: ignore[override]
-        """Whether the evaluator of the units takes orders."""
+        """Return whether the evaluator of the units takes orders."""
         return self.inner.takes_order
 
     @property
     def evaluations_left(self) -> float:
-        """Number of evaluations that are left, infinite without a limit."""
+        """Return the number of evaluations that are left, infinite without a limit."""
         return self.inner.evaluations_left
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Tiling: the plan of a block laid over all blocks of its kind, one behind the other.
+"""Lay the plan of a block over all blocks of its kind, one after another.
 
 Legend: N ops, D devices, P positions, M ops of a block.
 """
@@ -22,7 +22,13 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """What is known of blocks of every kind: devices [P], D where none is, and ranks [P] in a block."""
+    """The known plans of blocks, of every kind.
+
+    Attributes:
+        device: Device of each position [P]; D if it is not known.
+        rank: Rank of each position in its block [P].
+        num_devices: Number of devices, D.
+    """
 
     device: IntArray
     rank: FloatArray
@@ -30,24 +36,27 @@ class Library:
 
     @staticmethod
     def empty(blocks: Blocks, num_devices: int) -> Library:
-        """One that knows nothing."""
+        """Return a library without plans."""
         num = int(blocks.position.max()) + 1
         return Library(np.full(num, num_devices), np.zeros(num), num_devices)
 
     def joined(self, other: Library) -> Library:
-        """With what another one knows in place of its own."""
+        """Return the library with the plans of another one in place of its own."""
         is_known = other.device < other.num_devices
         return replace(
             self, device=np.where(is_known, other.device, self.device), rank=np.where(is_known, other.rank, self.rank)
         )
 
     def learn(self, blocks: Blocks, units: IntArray, device: IntArray, rank: FloatArray | IntArray) -> None:
-        """Keep the plan of a block's units [M]."""
+        """Store the plan of a block: devices [M] and ranks [M] of its units [M]."""
         where = blocks.position[units]
         self.device[where[where >= 0]], self.rank[where[where >= 0]] = device[where >= 0], rank[where >= 0]
 
     def plan(self, blocks: Blocks, units: IntArray) -> tuple[IntArray, FloatArray]:
-        """Devices [M] and ranks [M] of units in topological order; what is not known goes behind the one before."""
+        """Return devices [M] and ranks [M] of a block's units [M], which are in topological order.
+
+        A unit without a known plan has the device D, and its rank is the largest of the units before it.
+        """
         where = blocks.position[units]
         is_known = (where >= 0) & (self.device[where] < self.num_devices)
         rank = np.where(is_known, self.rank[where], -np.inf)
@@ -57,7 +66,10 @@ class Library:
 
 
 class Layer:
-    """Lays blocks one behind the other by lists, with equal devices exchanged such that each block ends first."""
+    """List scheduler that lays blocks one after another.
+
+    In each block, identical devices are exchanged so that it ends as early as possible.
+    """
 
     def __init__(self, costs: ScheduleProblem, blocks: Blocks) -> None:
         self._costs = costs
@@ -68,7 +80,7 @@ class Layer:
         self._units = [by_block[a:b] for a, b in itertools.pairwise(firsts.tolist())]
 
     def lay(self, library: Library) -> tuple[IntArray, IntArray]:
-        """Devices [N] and ranks [N]."""
+        """Return devices [N] and ranks [N] of all ops by the plans of a library."""
         n, num_devices = self._costs.num_ops, self._costs.num_devices
         line = Timeline(np.full(n, n), np.zeros(n, dtype=np.int64), np.full(n, np.inf), np.zeros(n), 0.0)
         begun_s, exchange = np.zeros(num_devices), np.arange(num_devices + 1)
@@ -90,8 +102,15 @@ class Layer:
 
 
 def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Sequence[IntArray]) -> IntArray:
-    """[D + 1] an exchange of equal devices for which ``ended`` is small: from ``first`` on two devices are exchanged
-    as long as that helps."""
+    """Return an exchange [D + 1] of identical devices for which ``ended`` is small.
+
+    An exchange gives, for each device, the device that takes its ops. Beginning with ``first``, two devices are
+    exchanged as long as that makes ``ended`` smaller.
+
+    Args:
+        ended: Function from an exchange [D + 1] to the end of the schedule, in seconds.
+        twins: Groups of identical devices.
+    """
     best, best_s = first, ended(first)
     is_better = True
     while is_better:
