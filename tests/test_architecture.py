@@ -72,7 +72,7 @@ def test_files_stay_short() -> None:
 FUNCTION_LINES, DOCUMENTATION_LINES = 60, 10
 """Most lines of a function, of which its signature and docstring count as this many at most."""
 
-LONG = {"final_comparison": 103, "run_place": 69}
+LONG = dict[str, int]()
 """Functions that are longer, and by the same count how long they may be."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -307,7 +307,9 @@ def test_modules_import_each_other_in_no_circle_on_loading() -> None:
     assert circle(edges) == []
 
 
-CIRCLES = dict[tuple[str, str], str]()
+CIRCLES = {
+    ("hsdag.ir.placement.placement", "hsdag.ir.placement.applied"): "methods of a placement load OpenVINO when called",
+}
 """Pairs of modules of which the first imports the second late or for types though that leads back to it, and why."""
 
 
