@@ -72,7 +72,7 @@ def test_files_stay_short() -> None:
 FUNCTION_LINES, DOCUMENTATION_LINES = 60, 10
 """Most lines of a function, of which its signature and docstring count as this many at most."""
 
-LONG = {"final_comparison": 103, "run_place": 69}
+LONG = dict[str, int]()
 """Functions that are longer, and by the same count how long they may be."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -114,9 +114,8 @@ each of which has its documentation.
 """
 
 LARGE = {
-    "CandidateRunner": 26, "ComputationGraph": 28, "CopiedModel": 27, "HybridEvaluator": 40, "Incumbent": 26,
-    "Loop": 47, "Profiler": 39, "RecordingEvaluator": 27, "RunFolder": 26, "ScheduleProblem": 38, "Search": 47,
-    "Session": 27, "ShardChooser": 39, "Trainer": 36, "Worker": 45, "_Decoder": 27, "_Search": 26, "_Writer": 32,
+    "ComputationGraph": 28, "CopiedModel": 27, "HybridEvaluator": 26, "Incumbent": 26, "RecordingEvaluator": 26,
+    "RunFolder": 26, "ScheduleProblem": 38, "Search": 47, "Session": 27, "Trainer": 26, "_Search": 26,
 }  # fmt: skip
 """Classes that have more, and how many they may have."""
 
@@ -307,7 +306,10 @@ def test_modules_import_each_other_in_no_circle_on_loading() -> None:
     assert circle(edges) == []
 
 
-CIRCLES = dict[tuple[str, str], str]()
+CIRCLES = {
+    ("hsdag.ir.placement.placement", "hsdag.ir.placement.applied"): "methods of a placement load OpenVINO when called",
+    ("hsdag.commands.explain.sentences", "hsdag.commands.explain.explanation"): "an explanation says its own sentences",
+}
 """Pairs of modules of which the first imports the second late or for types though that leads back to it, and why."""
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, NotRequired, ParamSpec, TypeAlias, TypedDict, TypeVar
+from typing import Any, Concatenate, NotRequired, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from hsdag.base.processes import Request, WorkerClient, process_command
 from hsdag.ir.device import DeviceIndex, DeviceSpec
@@ -19,9 +19,6 @@ from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.shards.regions import Region
 from hsdag.runtime.machine.usable import usable_memory_bytes
-
-if TYPE_CHECKING:
-    from hsdag.runtime.measuring.measurer import Measurer
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def plain_targets(specs: Sequence[DeviceSpec]) -> tuple[str, ...]:
 
 
 A = TypeVar("A")
-M = TypeVar("M", bound="Measurer")
+M = TypeVar("M")
 P = ParamSpec("P")
 
 WORKER_COMMAND = process_command("hsdag.runtime.measuring.worker")

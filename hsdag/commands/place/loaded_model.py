@@ -23,6 +23,8 @@ from hsdag.ir.graph.reader import GIVE_THE_FILE, Shapes, input_name, load_model,
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import ExecutorName
+from hsdag.ir.shards.regions import Shapes as OpShapes
+from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.models import Workload
 from hsdag.models.registry import names_workload, workload_called
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -86,6 +88,19 @@ class LoadedModel:
     scenarios: tuple[Scenario, ...] = ()
     units: CoarseGraph | None = None
     labels: OpLabels | None = None
+    _op_shapes: list[OpShapes] = field(default_factory=list, init=False, repr=False)  # those of the last graph
+
+    @property
+    def ov_model(self) -> ov.Model:
+        """The model as OpenVINO has it, which is not to be changed; a workload has none."""
+        assert self.model is not None
+        return self.model
+
+    def op_shapes(self, graph: ComputationGraph) -> OpShapes:
+        """Return the ops of the model as rules of division see them with a graph of it, made once for each graph."""
+        if not self._op_shapes or self._op_shapes[0].graph is not graph:
+            self._op_shapes[:] = [shapes_of(self.ov_model, graph)]
+        return self._op_shapes[0]
 
     @property
     def is_workload(self) -> bool:

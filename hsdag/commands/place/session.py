@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 
 from hsdag.base.errors import OptionError, PlacementError, SearchError, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
@@ -25,8 +24,6 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.homes import check_model, op_devices, op_priority
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
-from hsdag.ir.shards.regions import Shapes
-from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.effort import Effort, ProfilingRun
@@ -98,7 +95,6 @@ class Session(AbstractContextManager["Session"]):
                 raise OptionError(f"{option('memory')} names device {limited!r}; the devices are {', '.join(known)}")
         self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
-        self._shapes: Shapes | None = None
         with self.until_end:
             # files that are still mapped cannot be deleted on every system
             made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)
@@ -129,7 +125,7 @@ class Session(AbstractContextManager["Session"]):
             self.until_end = self.until_end.pop_all()
 
     def __exit__(self, *_: object) -> None:
-        self.loaded, self._shapes = replace(self.loaded, model=None), None  # which may be mapped from its file
+        self.loaded = replace(self.loaded, model=None)  # which may be mapped from its file
         self.until_end.close()
 
     def _take(self, devices: DeviceSet, objective: Objective) -> None:
@@ -229,19 +225,6 @@ class Session(AbstractContextManager["Session"]):
         if profile is None:
             return problem
         return model.priced(problem, profile, model.memory_bytes(profile, self._limits), by_op=self.is_on_torch)
-
-    @property
-    def ov_model(self) -> ov.Model:
-        """The model as OpenVINO has it, which is not to be changed; a workload has none."""
-        assert self.loaded.model is not None
-        return self.loaded.model
-
-    @property
-    def shapes(self) -> Shapes:
-        """The ops of the model as rules of division see them, made once for each graph."""
-        if self._shapes is None or self._shapes.graph is not self.graph:
-            self._shapes = shapes_of(self.ov_model, self.graph)
-        return self._shapes
 
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
         """Return the memory in bytes by device: the limit, or else what the profile says, where it is known."""

@@ -73,7 +73,7 @@ class ShardProposals:
     @property
     def shapes(self) -> Shapes:
         """Shapes of the model's ops, for the rules of division."""
-        return self.session.shapes
+        return self.session.loaded.op_shapes(self.session.graph)
 
     def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0, least: int = 0) -> list[Sharding]:
         """Propose ways to divide the model, the fastest by simulation first; arguments as in ``propose``."""
@@ -217,7 +217,7 @@ class ShardProposals:
         found = next((made for each, made in self._made if each == sharding), None)
         if found is None:
             how = sharding.regions, sharding.devices, self.session.devices.index.names
-            made = shard(self.session.ov_model, self.session.graph, *how, fills=False, known=self.shapes)
+            made = shard(self.session.loaded.ov_model, self.session.graph, *how, fills=False, known=self.shapes)
             found = made.outline
             if self.session.scenarios:
                 found = replace(found, graph=sized(found.graph, made.model, self.session.scenarios))

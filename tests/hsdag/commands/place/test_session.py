@@ -45,7 +45,7 @@ def test_a_model_is_read_once_and_its_units_and_shapes_are_made_once_for_what_as
         again, coarse = found.problem(is_free=True), found.problem(max_share=1.0)
         assert found.problem().units is again.units
         assert found.problem(max_share=1.0).units is coarse.units
-        assert found.shapes is found.shapes
+        assert found.loaded.op_shapes(found.graph) is found.loaded.op_shapes(found.graph)
     assert (read.call_count, made.call_count) == (1, 2)
 
 
