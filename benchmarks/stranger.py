@@ -31,7 +31,7 @@ from typing import Any
 
 from machine import options
 
-from hsdag.commands.place.search import LOST
+from hsdag.commands.place.preparing import LOST
 from hsdag.models import save_model_files
 from hsdag.runtime.machine.devices import DEFAULT
 

@@ -114,8 +114,8 @@ each of which has its documentation.
 """
 
 LARGE = {
-    "ComputationGraph": 28, "CopiedModel": 27, "HybridEvaluator": 26, "Incumbent": 26, "RecordingEvaluator": 26,
-    "RunFolder": 26, "ScheduleProblem": 38, "Search": 47, "Session": 27, "Trainer": 26, "_Search": 26,
+    "ComputationGraph": 28, "CopiedModel": 27, "Incumbent": 26, "RecordingEvaluator": 26,
+    "RunFolder": 26, "ScheduleProblem": 38, "Session": 27, "_Search": 26,
 }  # fmt: skip
 """Classes that have more, and how many they may have."""
 
@@ -308,7 +308,6 @@ def test_modules_import_each_other_in_no_circle_on_loading() -> None:
 
 CIRCLES = {
     ("hsdag.ir.placement.placement", "hsdag.ir.placement.applied"): "methods of a placement load OpenVINO when called",
-    ("hsdag.commands.explain.sentences", "hsdag.commands.explain.explanation"): "an explanation says its own sentences",
 }
 """Pairs of modules of which the first imports the second late or for types though that leads back to it, and why."""
 
@@ -409,7 +408,7 @@ def test_the_public_names_are_these() -> None:
 
 def test_help_of_the_package_is_a_few_pages_with_all_functions() -> None:
     text = pydoc.plain(pydoc.render_doc(hsdag))
-    assert len(text.splitlines()) < 350
+    assert len(text.splitlines()) < 400
     assert all(f"\n    {name}(" in text for name in dir(hsdag) if name not in ("__version__", "doctor"))
     assert all(name in str(hsdag.__doc__) for name in hsdag.__all__ if name[0].isupper())
 

@@ -97,10 +97,10 @@ class Outcome:
             turned_down=self.not_chosen.reasons,
             verdict=final.verdicts[final.answer],
             finalists={name: PlanRecord.of(plan, len(devices)) for name, plan in search.plans.items()},
-            tally=Tally.of(search.events, search.num_simulated),
-            members=tuple(Member.of(each) for each in search.contributions),
+            tally=Tally.of(search.course.events, search.course.num_simulated),
+            members=tuple(Member.of(each) for each in search.course.contributions),
             settings=self.settings,
-            search_s=search.search_s,
+            search_s=search.course.seconds,
             budget_s=options.budget_s,
             interrupted=self.interrupted,
             warnings=self.warnings,
@@ -117,7 +117,7 @@ class Outcome:
             environment={**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware},
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             samples={name: [list(each) for each in own.rounds] for name, own in final.comparison.samples.items()},
-            costs=CostsRecord.of(search.calibrated),
+            costs=CostsRecord.of(search.course.calibrated),
             timeline=None if folder is None or self.interrupted else self._timeline(),
         )
 
@@ -278,11 +278,11 @@ class Outcome:
         if failed:
             reasons = "; ".join(dict.fromkeys(failed))
             return f"no split placement was compared ({reasons})"
-        split = Tally.of([event for event in search.events if event.plan.is_split])
+        split = Tally.of([event for event in search.course.events if event.plan.is_split])
         if split.tried:
             return split.words
         compile_s = max(opened.compile_s for opened in final.opened.values())
-        lack = shortage(compile_s, search.left_s)
+        lack = shortage(compile_s, search.time.left_s)
         tied = search.problem.num_units < 2
         why = "all ops have to stay together" if tied else f"the method {search.options.method} proposed none"
         reason = f", since {why}" if lack is None or tied else f": {lack[0]}"
@@ -315,7 +315,7 @@ class Outcome:
         counted = peaks if search.options.objective.counts_memory else None
         objection = final.verdicts[final.answer].reason
         objected = None if objection is None else f"{final.answer}: {objection}"
-        failed = Tally.of(search.events).num_failed if search.session.scenarios else 0
+        failed = Tally.of(search.course.events).num_failed if search.session.scenarios else 0
         fixes = f"where all data have one size, {option('shape')} fixes it"
         sizes = f"{failed} placements failed with inputs that stay dynamic; {fixes}"
         busy = f"other programs took {final.others:.0%} of the processors during the comparison: repeat it without them"
@@ -422,7 +422,7 @@ class Outcome:
         """Measure a timeline of the answer; None if that would take too long, or fails."""
         search, final, budget_s = self.search, self.final, self.search.options.budget_s
         taken_s = final.opened[final.answer].compile_s
-        is_over = time.monotonic() - search.begin_s > budget_s
+        is_over = time.monotonic() - search.time.begin_s > budget_s
         if is_over or not Pace(taken_s, final.comparison.median(final.answer), taken_s).timeline_s(budget_s):
             return None
         with suppress(SearchError):

@@ -87,8 +87,7 @@ def run_place(
         wanted = Wanted(options.budget_s)
         tuned = tune(session, options, watcher, fixed, wanted)
         session.client.should_abandon = lambda: False
-        search = Search(session, options, watcher, begin_s)
-        search.tuned, search.kinds, search.wanted = tuned, kinds, wanted
+        search = Search(session, options, watcher, begin_s, tuned=tuned, kinds=kinds, wanted=wanted)
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError(f"on one device there is no search to resume; leave out {option('resume')}")
@@ -102,8 +101,8 @@ def run_place(
         if spent_s > options.budget_s:
             watcher.note(
                 f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, timing kinds and "
-                f"trying settings {tried_s:.0f} s, profiling and searching {search.search_s:.0f} s, comparing "
-                f"{spent_s - read_s - tried_s - search.search_s:.0f} s"
+                f"trying settings {tried_s:.0f} s, profiling and searching {search.course.seconds:.0f} s, comparing "
+                f"{spent_s - read_s - tried_s - search.course.seconds:.0f} s"
             )
     return result
 
@@ -157,18 +156,18 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     watcher.on_phase("comparing the best with every baseline")
     interrupted = watcher.should_stop()
     candidates = _candidates(search, start, interrupted=interrupted)
-    left_s = options.budget_s - (time.monotonic() - search.begin_s)
-    whole_s, limit_s = search.pace.comparison_s(options.budget_s, options.protocol, left_s)
-    is_late = left_s < LATE * search.pace.comparison_s(options.budget_s, options.protocol)[0]
+    left_s = options.budget_s - (time.monotonic() - search.time.begin_s)
+    whole_s, limit_s = search.time.pace(search.profile).comparison_s(options.budget_s, options.protocol, left_s)
+    is_late = left_s < LATE * search.time.pace(search.profile).comparison_s(options.budget_s, options.protocol)[0]
     watcher.on_left(INTERRUPTED_LIMIT_S if interrupted else whole_s)
     final = final_comparison(
         session.runner,
         replace(candidates, slow=slow_devices(search, 1.0 if interrupted or is_late else FAR_SLOWER)),
         TimeLimits(
             replace(options.protocol, limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s),
-            end_s=search.begin_s + options.budget_s,
-            after_s=search.pace.check_s,
-            opening_s=search.pace.opening_s,
+            end_s=search.time.begin_s + options.budget_s,
+            after_s=search.time.pace(search.profile).check_s,
+            opening_s=search.time.pace(search.profile).opening_s,
         ),
         check_of(session, options),
         rng=np.random.default_rng(options.seed),
@@ -252,7 +251,7 @@ def slow_devices(search: Search, times: float) -> set[str]:
 
     If the search measured no device, the times from before the search count.
     """
-    alone = [each for each in search.events if each.score.failure is None and not each.plan.is_split]
+    alone = [each for each in search.course.events if each.score.failure is None and not each.plan.is_split]
     if not alone:
         return {spec.name for spec in search.session.devices.all if search.kinds.times.get(spec.name, 0.0) > times}
     most_s = times * min(each.score.value for each in alone)
@@ -271,7 +270,7 @@ def proposed_candidates(search: Search) -> dict[str, Candidate]:
     placed = dict([*list(own.items())[:1], *under_hetero.items(), *list(own.items())[1:]])
     divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
     divided |= {name: copies.candidate(session, search.problem) for name, copies in search.copies.items()}
-    ran = [each for each in search.events if each.score.failure is None]
+    ran = [each for each in search.course.events if each.score.failure is None]
     alone, split = ([e.score.value for e in ran if e.plan.is_split is kind] for kind in (False, True))
     # devices may be slower or faster now than when the model was profiled
     of_profile = min(alone) / search.proposals.whole_s if search.proposals is not None and alone else 1.0
@@ -290,7 +289,7 @@ def was_timed(search: Search, name: str) -> bool:
     if name in search.copies:
         return COPIES in search.kinds.times
     plan = search.plans[name.removeprefix(UNDER_HETERO)]
-    return any(event.plan == plan and event.score.failure is None for event in search.events)
+    return any(event.plan == plan and event.score.failure is None for event in search.course.events)
 
 
 def automatic_candidates(session: Session) -> dict[str, Candidate]:

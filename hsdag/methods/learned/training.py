@@ -209,17 +209,12 @@ class Trainer:
             values: Values of the rollouts' plans, NaN for failures [B].
             rollouts: Rollouts of an update.
         """
-        rewards = self._rewards([rollout.plan for rollout in rollouts], values)
+        values = _penalised(self.penalty, [rollout.plan for rollout in rollouts], values)
+        rewards = self.buffer.rewards(values)
         if trail := [plan for rollout in rollouts for plan in rollout.trail]:
-            rewards = rewards[:, None] - self._rewards(trail, self._evaluate(trail)).reshape(len(rollouts), -1)
+            of_steps = self.buffer.rewards(_penalised(self.penalty, trail, self._evaluate(trail)))
+            rewards = rewards[:, None] - of_steps.reshape(len(rollouts), -1)
         return self._advantages.of(rewards, np.array([rollout.step for rollout in rollouts], dtype=np.int64))
-
-    def _rewards(self, plans: Sequence[Plan], values: FloatArray) -> FloatArray:
-        """Return rewards [B] of plans with values [B]; the penalty, if any, gives values to those that failed."""
-        if self.penalty is not None:
-            pairs = zip(plans, values, strict=True)
-            values = np.array([self.penalty(plan) if np.isnan(value) else value for plan, value in pairs])
-        return self.buffer.rewards(values)
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         """Store the weights, the state of the optimiser, and everything else that changes."""
@@ -246,6 +241,14 @@ class Trainer:
         self._advantages.restore(state)
         self.spread = state["spread"]
         return True
+
+
+def _penalised(penalty: Callable[[Plan], float] | None, plans: Sequence[Plan], values: FloatArray) -> FloatArray:
+    """Return [B] values of plans; those that failed, NaN, have the value that the penalty gives, if any."""
+    if penalty is None:
+        return values
+    pairs = zip(plans, values, strict=True)
+    return np.array([penalty(plan) if np.isnan(value) else value for plan, value in pairs])
 
 
 def _extremes(advantages: torch.Tensor, most: int | None) -> list[int]:

@@ -118,7 +118,6 @@ class HybridEvaluator(Evaluator):
         self.measures = self.schedule.measured_each > 0
         self.rounds = Rounds(self.schedule, self.measured.elapsed_s)
         self._num_spent = 0
-        self._terms = Terms.of(self.problem, self.prior)
         self._recalibrate()
 
     @property
@@ -192,7 +191,8 @@ class HybridEvaluator(Evaluator):
         usable = np.isfinite(simulated)
         measured = np.array([event.score.value for event in done], dtype=np.float64)[usable]
         known = placements_of([event.plan for event in done], self.problem.num_units)[usable]
-        evidence = Evidence(_least_measured(self.measured), known, measured, simulated[usable], self._terms)
+        terms = Terms.of(self.problem, self.prior)
+        evidence = Evidence(_least_measured(self.measured), known, measured, simulated[usable], terms)
         values = np.array([self.seen.values[plan] for plan in candidates])
         placements = placements_of(candidates, self.problem.num_units)
         chosen = expected_improvement(placements, values, evidence, self.schedule.measured_each) or [0]

@@ -198,7 +198,7 @@ def test_auto_looks_for_the_placement_that_suits_hetero_best_among_all_that_were
         search.run()
         assert search.profile is not None
         assert search.under_hetero is not None
-        tried = [*search.finalists, *(event.plan for event in search.events if event.plan.is_split)]
+        tried = [*search.finalists, *(event.plan for event in search.course.events if event.plan.is_split)]
         costs = session.model.costs(search.profile, "hetero")
         values = model_values(search.problem, costs, [search.under_hetero, *tried])
         assert values[0] == values[1:].min()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 from hsdag.commands.place import kinds
+from hsdag.commands.place.first_plans import first_splits
 from hsdag.commands.place.kinds import Kinds, best_split, rough_profile, timed_kinds
-from hsdag.commands.place.search import LOST, Search
+from hsdag.commands.place.preparing import LOST, with_timed
 from hsdag.commands.place.session import Session
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.machine.devices import resolve_devices
@@ -129,12 +131,11 @@ OTHER = Sharding((), (1, 1), 1.5, 1.5)
     ],
 )
 def test_only_what_was_timed_and_lost_is_left_alone(
-    session: Session, times: float, gains: bool, expected: list[Sharding], is_said: bool
+    times: float, gains: bool, expected: list[Sharding], is_said: bool
 ) -> None:
     said = list[str]()
-    search = Search(session, OPTIONS, Watcher(on_note=said.append))
-    search.kinds = Kinds({"shards": times}, sharding=SHARDING)
-    assert search._with_timed([OTHER], 1.0, gains=gains) == expected
+    kinds = Kinds({"shards": times}, sharding=SHARDING)
+    assert with_timed([OTHER], 1.0, kinds, said.append, gains=gains) == expected
     assert [LOST in each for each in said] == [True] * is_said
 
 
@@ -147,10 +148,8 @@ def test_what_had_not_lost_when_it_was_timed_first_is_compared_though_all_lose_w
 
 def test_a_split_that_was_timed_and_has_not_lost_is_measured_by_the_search(session: Session) -> None:
     split = (np.argsort(session.graph.topological_order) >= session.graph.num_ops // 2).astype(np.int64)
-    search = Search(session, OPTIONS)
-    assert search._first_splits() == []
-    search.kinds = Kinds({"split": 0.9}, split=split)
-    (plan,) = search._first_splits()
+    near, lost = (Kinds({"split": times}, split=split) for times in (0.9, 1.2))
+    of_kinds = partial(first_splits, session, OPTIONS, session.problem(), profile=None, costs=None)
+    (plan,) = of_kinds(near)
     assert plan.is_split
-    search.kinds = Kinds({"split": 1.2}, split=split)
-    assert search._first_splits() == []
+    assert of_kinds(Kinds()) == of_kinds(lost) == []

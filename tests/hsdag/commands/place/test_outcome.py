@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,11 +15,13 @@ from hsdag.base.processes import Request, WorkerClient
 from hsdag.commands.place.answer import Alternatives, Lead, NotChosen, ignored, speed_sentence, too_few_rounds
 from hsdag.commands.place.comparison import Candidates
 from hsdag.commands.place.copies import Copies
+from hsdag.commands.place.first_plans import staged
 from hsdag.commands.place.kinds import Kinds
 from hsdag.commands.place.outcome import Outcome
 from hsdag.commands.place.place import proposed_candidates, slow_devices, was_timed
 from hsdag.commands.place.records import Tally, Verdict
-from hsdag.commands.place.search import Search
+from hsdag.commands.place.search import Course, Search
+from hsdag.commands.place.search_time import SearchTime
 from hsdag.commands.place.session import Session
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.device import DeviceSpec
@@ -191,7 +192,8 @@ def test_why_no_split_was_compared_is_said_unless_one_was(
 ) -> None:
     found = Comparison({"CPU": Samples(((1.0,),))}, failures)
     scores = [(plan, Score(1.0) if failure is None else Score.failed(failure)) for plan, failure in events]
-    search: Any = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores], left_s=left_s)
+    course = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores])
+    search: Any = SimpleNamespace(course=course, time=SimpleNamespace(left_s=left_s))
     opened = {name: SimpleNamespace(compile_s=seconds) for name, seconds in (("CPU", 6.0), ("placement 1", 2.0))}
     search.options, search.problem = PlaceOptions(method="sa", budget_s=20.0), SimpleNamespace(num_units=2)
     final: Any = SimpleNamespace(comparison=found, opened=opened, candidates=candidates("placement 1", "shards 1"))
@@ -235,14 +237,17 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
 ) -> None:
     notes: list[str] = []
     options = PlaceOptions(budget_s=40.0, reward=reward)
-    profile = SimpleNamespace(times=[SimpleNamespace(compile_s=s, time_s=np.array([0.25, s])) for s in (9.0, 1.0)])
-    search = SimpleNamespace(problem=SimpleNamespace(num_devices=2), profile=profile, options=options, left_s=left_s)
-    search.watcher, search.wanted = Watcher(on_note=notes.append), Wanted(40.0)
-    search._lacks = partial(Search._lacks, cast(Search, search))
-    assert Search._is_short(cast(Search, search)) is is_short
+    profile: Any = SimpleNamespace(times=[SimpleNamespace(compile_s=s, time_s=np.array([0.25, s])) for s in (9.0, 1.0)])
+    taken = SimpleNamespace(slowest_open_s=0.0, value_s=0.0, part_s=0.0)
+    session: Any = SimpleNamespace(runner=SimpleNamespace(taken=taken), client=SimpleNamespace(start_s=0.0))
+    wanted = Wanted(40.0)
+    time = SearchTime(session, options, Watcher(on_note=notes.append), wanted, begin_s=0.0)
+    time.begin_search(profile)
+    time.left_s = left_s
+    assert time.is_short(num_devices=2) is is_short
     end = "s are left, and each placement takes 20 s; nothing is measured before the comparison"
     assert [note.endswith(end) for note in notes] == [True] * is_short
-    assert search.wanted.words == "With budget 190s there is time to measure 10 placements." * is_short
+    assert wanted.words == "With budget 190s there is time to measure 10 placements." * is_short
 
 
 def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
@@ -260,9 +265,8 @@ def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
         "kinds": Kinds(),
     } | found
     problem = SimpleNamespace(devices=tuple("ABC"))
-    return cast(
-        Search, SimpleNamespace(session=session, problem=problem, events=measured, options=PlaceOptions(), **given)
-    )
+    context = {"session": session, "problem": problem, "options": PlaceOptions(), "course": Course(measured)}
+    return cast(Search, SimpleNamespace(**context, **given))
 
 
 def test_devices_that_take_more_times_as_long_as_another_one_are_slow() -> None:
@@ -312,6 +316,5 @@ def test_where_memory_forces_a_split_the_stages_of_a_pipeline_are_among_what_is_
     link: dict[str, Any] = {"link_latency_s": np.full((2, 2), 0.1), "link_bandwidth_bytes_per_s": np.full((2, 2), 1e3)}
     costs = ScheduleProblem.from_graph(graph, np.ones((6, 2)), ("A", "B"), **link)
     problem = problem_of(replace(costs, **given))
-    found = Search._staged(cast(Search, SimpleNamespace(problem=problem)))
-    crossings = [int((np.diff(problem.expand(plan.placement)) != 0).sum()) for plan in found]
+    crossings = [int((np.diff(problem.expand(plan.placement)) != 0).sum()) for plan in staged(problem)]
     assert crossings == boundaries

@@ -7,12 +7,15 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hsdag.commands.place.loaded_model import with_costs
-from hsdag.commands.place.search import LEAST_SLICE, Search, search_in_slices
+from hsdag.commands.place.search import LEAST_SLICE, search_in_slices
+from hsdag.commands.place.search_time import SearchTime
+from hsdag.commands.place.wanted import Wanted
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import Incumbent, Status
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -117,13 +120,13 @@ def test_a_search_ends_earlier_where_measuring_takes_longer_so_that_the_comparis
     """Four candidates take 6.5 s each, and checking the answer 4.9 s."""
     runner = SimpleNamespace(taken=SimpleNamespace(slowest_open_s=0.1, value_s=value_s, part_s=0.0))
     protocol = Protocol(min_rounds=6, limit_s=25.0)
-    options, search = PlaceOptions(objective=find_objective(objective), protocol=protocol), Search.__new__(Search)
-    known = {"profile": None, "watcher": Watcher(), "left_s": 45.0, "_before_s": 0.0}
-    client = SimpleNamespace(start_s=0.0)
-    vars(search).update(session=SimpleNamespace(runner=runner, client=client), options=options, **known)
+    options = PlaceOptions(objective=find_objective(objective), protocol=protocol)
+    session: Any = SimpleNamespace(runner=runner, client=SimpleNamespace(start_s=0.0))
+    time = SearchTime(session, options, Watcher(), Wanted(options.budget_s), begin_s=0.0)
+    time.left_s = 45.0
     recorder = SimpleNamespace(num_evaluations=2, budget=Budget(45.0, 7))
-    search._tell_what_it_takes(Event(Plan(np.zeros(1)), Score(1.0), 1.0), recorder)  # type: ignore[arg-type]
+    time.heed(Event(Plan(np.zeros(1)), Score(1.0), 1.0), recorder)  # type: ignore[arg-type]
     assert (recorder.budget.seconds, recorder.budget.evaluations) == (pytest.approx(60.0 - 4 * 6.5 - 4.9), 7)
     runner.taken.value_s = 0.0
-    search._tell_what_it_takes(Event(Plan(np.zeros(1)), Score(1.0), 1.0), recorder)  # type: ignore[arg-type]
+    time.heed(Event(Plan(np.zeros(1)), Score(1.0), 1.0), recorder)  # type: ignore[arg-type]
     assert recorder.budget.seconds == 45.0
