@@ -1,11 +1,11 @@
 """HSDAG where costs are not known, beside random draws, a hill climber, annealing, and itself at a learning rate of 0.
 
-- hidden (SIMULATED): graphs of six families that nothing was tuned on, whose costs the method is not told. A plan takes
-  OPEN_S seconds to open, and PART_S for each of its parts, as on a CPU; values have a noise of NOISE. After --hidden-s
-  such seconds: the best plan over the best single device, and over HSDAG's, with --seeds seeds.
+- hidden (SIMULATED): new graphs of six families, whose costs the method is not told. A plan takes
+  OPEN_S seconds to open, and PART_S for each of its parts, as on a CPU; values have a noise of NOISE. Printed is the
+  best plan after --hidden-s such seconds, over the best single device, and over HSDAG's, with --seeds seeds.
 - devices: models on two sets of unequal CPU devices, ``place --reward measured`` with --budget-s seconds each. In the
-  final comparison of a run, the best placement or device over the fastest of the devices placed on; and HSDAG's over
-  that (bar: faster than all rivals in 5 of 6 cells, intervals over --seeds seeds).
+  final comparison of a run, the best placement or device over the fastest of the devices placed on; and each rival's
+  over HSDAG's (bar: faster than all rivals in 5 of 6 cells, intervals over --seeds seeds).
 
     python benchmarks/measured_rewards.py [hidden devices] [--seeds 5] [--hidden-s 40] [--budget-s 60] [--only NAME]
 """

@@ -136,7 +136,7 @@ def flag(parameter: str) -> str:
 
 def option(parameter: str) -> str:
     """Return a parameter's name for a text: as it is for callers from Python, its flag for readers of a command."""
-    return flag(parameter) if FLAGS_VARIABLE in os.environ else parameter
+    return flag(parameter) if os.environ.get(FLAGS_VARIABLE) else parameter
 
 
 _KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}

@@ -135,6 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    before = os.environ.get(FLAGS_VARIABLE, "")
     os.environ[FLAGS_VARIABLE] = "1"
     try:
         code = app(args=arguments, prog_name="hsdag", standalone_mode=False)
@@ -162,7 +163,7 @@ def run(arguments: list[str] | None = None) -> int:
             return _complain(error.format_message(), USER_ERROR)  # type: ignore[attr-defined]
         return _complain(_defect(error), DEFECT)
     finally:
-        os.environ.pop(FLAGS_VARIABLE, None)
+        os.environ[FLAGS_VARIABLE] = before
     return code if isinstance(code, int) else 0
 
 

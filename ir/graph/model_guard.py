@@ -33,7 +33,7 @@ IDLE_S = 5.0
 
 @dataclass(frozen=True)
 class ReadModel(Request[None]):
-    """A request to read a model with environment variables set, give it shapes, and forget it.
+    """A request to read a model, give it shapes, and forget it; environment variables are set for this and later ones.
 
     ``beside_bytes`` is the size of all files beside it; the process ends itself soon after ``limit_s``.
     """

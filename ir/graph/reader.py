@@ -16,7 +16,7 @@ from typing import Any
 import openvino as ov
 from openvino.frontend import FrontEndManager
 
-from hsdag.base.errors import ModelError, OptionError, last_line, option
+from hsdag.base.errors import FLAGS_VARIABLE, ModelError, OptionError, last_line, option
 from hsdag.base.files import MODEL_SUFFIXES, new_files
 from hsdag.ir.graph.model_guard import GUARD
 
@@ -46,6 +46,9 @@ SAVED_MODEL = "saved_model.pb"
 
 EXTENSIONS_VARIABLE = "HSDAG_EXTENSIONS"
 """Environment variable with libraries of custom operations, separated as in PATH; ``--extension`` adds to them."""
+
+OF_READING = (EXTENSIONS_VARIABLE, FLAGS_VARIABLE)
+"""Environment variables that every request gives to the reader process, which may have been started without them."""
 
 _FAILED_NODE = re.compile(r"ONNX node '<Node\((?P<type>.*?)\): (?P<output>.*?)>'.*\n(?:.+\n)*?(?P<why>.+)\n\s*\n")
 """Front end's message about a node that it cannot convert; the reason is the last line of the paragraph."""
@@ -233,7 +236,7 @@ def read_model_file(
     """
     check_model_path(path)
     if guarded:
-        GUARD.check(path, shapes or {}, spare or {}, {EXTENSIONS_VARIABLE: os.environ.get(EXTENSIONS_VARIABLE, "")})
+        GUARD.check(path, shapes or {}, spare or {}, {name: os.environ.get(name, "") for name in OF_READING})
     elif path.suffix == ".xml":
         _check_ir_files(path)
     try:

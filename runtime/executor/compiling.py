@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.base.errors import DeviceError, OptionError, last_line
+from hsdag.base.errors import DeviceError, OptionError, PlacementError, last_line
 from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -55,12 +55,14 @@ def compile_on(
         by_load: Whether parts are merged for throughput; see ``plan_cut``.
         limit_s: The seconds that an inference may take.
 
-    Raises PlacementError as ``plan_cut`` does, DeviceError when a device does not compile its part,
-    ModelError for models that cannot be cut, and OptionError for a limit that is not positive.
+    Raises PlacementError as ``plan_cut`` does and for an op on none of the devices, DeviceError when a device does not
+    compile its part, ModelError for models that cannot be cut, and OptionError for a limit that is not positive.
     """
     if limit_s is not None and not limit_s > 0:
         raise OptionError(f"an inference may take a positive number of seconds, not {limit_s}")
     device = np.asarray(devices, dtype=np.int64)
+    if (device < 0).any():
+        raise PlacementError(f"op {graph.op_names[int(device.argmin())]!r} is on none of the devices")
     ranks = None if priority is None else [np.inf if rank is None else rank for rank in priority]
     of_ops = None if ranks is None else np.asarray(ranks, dtype=np.float64)
     plan = plan_cut(graph, device, len(specs), of_ops, by_load=by_load)

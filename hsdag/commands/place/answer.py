@@ -61,7 +61,8 @@ class NotChosen:
         disallowed: Reasons why candidates that measured faster than the answer may not be it, by name; also that of the
             best single device, even if it was slower.
         whole_devices: Advice for whole devices that measured faster than the answer over their partitions, by name.
-        nearest: Finalist with the best ratio to the best single device, and this ratio; None if none was compared.
+        nearest: Finalist with the best ratio to the best single device, and this ratio; None if none was compared
+            and kept.
         uncompared: Why no split placement was compared; None if one was.
     """
 

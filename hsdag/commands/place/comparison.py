@@ -350,7 +350,8 @@ class _Choice:
     def _picked(self, finalists: Sequence[str], best_single: str | None, start: str | None) -> str | None:
         """Return the fastest finalist that may be the answer, else the start or the best single device.
 
-        None if there is no such device and no output could be accepted.
+        Without such a device, the fastest that ran although its outputs could not be compared; None if there is none,
+        or if the check is a limit.
         """
         verifier, comparison, verdicts = self._verifier, self._comparison, self.verdicts
         ran = sorted((n for n in finalists if n in comparison.samples), key=comparison.median)

@@ -29,6 +29,7 @@ from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member
 
 RESULT_VERSION: Literal[2] = 2
+"""Version of the format of results; no other is read."""
 
 IN_FILE = {"samples", "costs", "timeline"}
 """Fields with thousands of figures, which only the run folder keeps and the JSON answer leaves out."""

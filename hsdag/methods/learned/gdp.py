@@ -81,7 +81,7 @@ class GdpConfig(TrainingOptions):
 
 
 FARTHEST = 32
-"""Largest distance in topological order that has an attention bias of its own; larger ones have the same bias."""
+"""Largest distance in topological order that has an attention bias of its own; larger distances share its bias."""
 
 
 class Segments(nn.Module):

@@ -251,7 +251,7 @@ def in_periods(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
 
 
 def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
-    """Return the parts between cuts, no two of which overlap in time; ``blocks`` if these are smaller at the median.
+    """Return the parts between cuts, no two of which overlap in time; ``blocks`` if these have the smaller median size.
 
     Of cuts close to each other, only the last one is used.
     """

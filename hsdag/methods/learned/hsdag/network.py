@@ -237,8 +237,9 @@ def unit_rows(z: torch.Tensor) -> torch.Tensor:
 class GroupNetwork(nn.Module):
     """Network that computes embeddings, edge scores and logits of devices for one problem.
 
-    Untrained, all edges are equally likely to be kept, and all devices equally likely to be chosen. Edges of
-    ``groupable`` connect only units that the same devices support, since only these may share a group.
+    Untrained, all edges are equally likely to be kept, and all devices equally likely to be chosen, unless ``begin``
+    is called. Edges of ``groupable`` connect only units that the same devices support, since only these may share a
+    group.
     """
 
     def __init__(
@@ -260,7 +261,7 @@ class GroupNetwork(nn.Module):
             config: Sizes of the layers, and which of them there are.
             generator: Source of the initial weights.
             time_s: Times of units in seconds [U, D]. If they are given, a learned multiple of the logarithm of a
-                group's time on a device is added to the device's logit, which is not in the paper.
+                group's time over that on its fastest device is subtracted from the device's logit; not in the paper.
             edges: Edges that messages pass along; by default, those of the topology.
         """
         super().__init__()

@@ -42,8 +42,8 @@ LEAST_LOGIT = -1e9
 """Logit of a device that does not support a unit, in place of minus infinity, whose gradient would be NaN."""
 
 HEATS = (1.0, 0.5, 0.25)
-"""Temperatures at which equal shares of the plans are drawn if costs are unknown: at lower temperatures, plans are cut
-into fewer parts, which takes less time to measure. Chosen on 15 training graphs of five families."""
+"""Temperatures at which about equal shares of the plans are drawn if costs are unknown: at lower temperatures, plans
+are cut into fewer parts, which takes less time to measure. Chosen on 15 training graphs of five families."""
 
 URGENCY = 10.0
 """Initial weight of the path from a unit to the end, as a share of the longest path, in the logit of its selection."""

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from multiprocessing import Pipe
 from pathlib import Path
 
+import openvino as ov
 import pytest
+from openvino import opset13
 
-from hsdag.base.errors import ModelError
+from hsdag.base.errors import FLAGS_VARIABLE, ModelError
 from hsdag.base.processes import Request
 from hsdag.ir.graph.model_guard import IDLE_S, READER_COMMAND, ModelGuard, ReadModel, _sizes_bytes
+from hsdag.ir.graph.reader import read_model_file
 
 CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus"
 
@@ -40,6 +43,16 @@ def test_a_model_that_hangs_the_reader_is_refused(guard: ModelGuard, monkeypatch
         guard.check(path, {}, {})
     assert guard._client is not None
     assert not guard._client.is_running
+
+
+def test_a_reader_names_options_as_its_caller_does_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = (opset13.parameter([2], name=name) for name in "ab")
+    path = tmp_path / "two.xml"
+    ov.save_model(ov.Model([opset13.add(a, b)], [a, b]), path)
+    for flags, words in (("", "name them in shape$"), ("1", "name them in --shape$"), ("", "name them in shape$")):
+        monkeypatch.setenv(FLAGS_VARIABLE, flags)
+        with pytest.raises(ModelError, match=words):
+            read_model_file(path, {"": (3,)})
 
 
 def test_a_model_that_crashes_the_reader_is_refused_and_the_next_one_read(guard: ModelGuard, tiny_resnet: Path) -> None:

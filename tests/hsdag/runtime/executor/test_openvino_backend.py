@@ -14,10 +14,11 @@ import pytest
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.base.errors import DeviceError, ExecutionError
+from hsdag.base.errors import DeviceError, ExecutionError, PlacementError
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import graph_of
 from hsdag.runtime.executor import cut, merging, openvino_backend
-from hsdag.runtime.executor.compiling import compile_placed
+from hsdag.runtime.executor.compiling import compile_on, compile_placed
 from hsdag.runtime.executor.openvino_backend import DeviceThread, SharedMemory, memory_of, passed_on
 from hsdag.runtime.executor.requests import WorkConservingModel
 from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, await_until
@@ -51,6 +52,14 @@ class Calls:
             self.failures -= 1
             raise ValueError("no such number")
         self.call()
+
+
+def test_an_op_on_none_of_the_devices_is_refused(core: ov.Core) -> None:
+    x = op.parameter([2], name="x")
+    model = ov.Model([op.relu(x)], [x])
+    graph = graph_of(model)
+    with pytest.raises(PlacementError, match=f"op {graph.op_names[-1]!r} is on none of the devices"):
+        compile_on(core, model, graph, [DeviceSpec("CPU", "CPU")], [*[0] * (graph.num_ops - 1), -1])
 
 
 def works(model: WorkConservingModel) -> bool:
