@@ -198,6 +198,7 @@ class Slot:
             None if part.model is None else part.model.create_infer_request() for part in wiring.parts
         ]
         self._given: dict[int, Any] = {}  # by op: the tensor of an input of the model
+        self._sharing = threading.Lock()
         self._marks = [np.zeros(1, dtype=np.float32) for _ in wiring.parts]
         self._in_thread = [part.may_run_unchecked for part in wiring.parts]
         for s, part in enumerate(wiring.parts):
@@ -227,6 +228,20 @@ class Slot:
             return self.tensor(part.inputs[part.passed[k]])
         return self._requests[s].get_output_tensor(part.position[k])
 
+    def _input(self, s: int, k: int) -> Any:
+        """Return output k of subgraph s, of a size that is not known before, as a tensor of its reader's own.
+
+        The CPU plugin's tensors of such outputs write their shape anew whenever they are asked for it, so that two
+        readers on threads of their own see each other's half-written shapes: an inference fails, or computes with the
+        sizes of the inference before (2026.4.1). A tensor over all of another has a shape of its own.
+        """
+        with self._sharing:
+            tensor = self._output(s, k)
+            if isinstance(tensor, ov.RemoteTensor):
+                return tensor
+            shape = list(tensor.shape)
+            return ov.Tensor(tensor, [0] * len(shape), shape)
+
     def states(self) -> list[Any]:
         """Return the variables of all subgraphs."""
         pairs = zip(self._requests, self._wiring.parts, strict=True)
@@ -252,7 +267,7 @@ class Slot:
         request, mark = self._requests[s], self._marks[s]
         for k, source, out in self._wiring.reads[s]:
             if self._wiring.parts[source].is_dynamic[out]:
-                request.set_input_tensor(k, self._output(source, out))
+                request.set_input_tensor(k, self._input(source, out))
         if not self._in_thread[s]:
             infer_checked(request)
             return

@@ -244,13 +244,24 @@ class Engine {
         return run.requests[static_cast<std::size_t>(source.part)].get_output_tensor(source.port);
     }
 
+    // A tensor over all of another. The CPU plugin's outputs of open sizes write their shape anew whenever they are
+    // asked for it, so that two readers on threads of their own would see each other's half-written shapes (2026.4.1).
+    static ov::Tensor with_own_shape(const ov::Tensor& tensor) {
+        if (tensor.is<ov::RemoteTensor>()) return tensor;
+        const ov::Shape shape = tensor.get_shape();
+        return ov::Tensor(tensor, ov::Coordinate(shape.size(), 0), ov::Coordinate(shape));
+    }
+
     // Sets the tensors of those inputs of a part for which `is_meant` holds.
     template <class IsMeant>
     void give(Run& run, std::size_t k, IsMeant is_meant) {
         for (std::size_t i = 0; i < copy_.parts[k].reads.size(); ++i) {
             const Source& read = copy_.parts[k].reads[i];
-            if (is_meant(read, compiled_[k].inputs()[i].get_partial_shape()))
-                run.requests[k].set_input_tensor(i, tensor(run, read));
+            const ov::PartialShape shape = compiled_[k].inputs()[i].get_partial_shape();
+            if (!is_meant(read, shape)) continue;
+            const ov::Tensor found = tensor(run, read);
+            const bool has_open_size = read.part != kInput && shape.is_dynamic();
+            run.requests[k].set_input_tensor(i, has_open_size ? with_own_shape(found) : found);
         }
     }
 

@@ -19,7 +19,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.runtime.executor import cut, merging, openvino_backend
 from hsdag.runtime.executor.compiling import compile_on, compile_placed
-from hsdag.runtime.executor.openvino_backend import DeviceThread, SharedMemory, memory_of, passed_on
+from hsdag.runtime.executor.openvino_backend import DeviceThread, SharedMemory, Slot, Wiring, memory_of, passed_on
 from hsdag.runtime.executor.requests import WorkConservingModel
 from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, await_until
 from tests.hsdag.runtime.executor.placing import placed
@@ -60,6 +60,19 @@ def test_an_op_on_none_of_the_devices_is_refused(core: ov.Core) -> None:
     graph = graph_of(model)
     with pytest.raises(PlacementError, match=f"op {graph.op_names[-1]!r} is on none of the devices"):
         compile_on(core, model, graph, [DeviceSpec("CPU", "CPU")], [*[0] * (graph.num_ops - 1), -1])
+
+
+def test_a_reader_has_a_tensor_with_a_shape_of_its_own_where_sizes_are_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = ov.Tensor(np.ones((2, 3), dtype=np.float32))
+    slot = Slot(Wiring([]))
+    monkeypatch.setattr(slot, "_output", lambda *_: whole)
+    found = slot._input(0, 0)
+    whole.data[:] = 2.0
+    whole.shape = [1, 3]
+    assert (list(found.shape), list(whole.shape)) == ([2, 3], [1, 3])
+    assert (found.data == 2.0).all()
 
 
 def works(model: WorkConservingModel) -> bool:
