@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import torch
+from learned_quality import FAMILIES, FIRST
 from machine import ONE, options
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -38,9 +39,6 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.search.evaluators.base import Evaluator, Score, SearchStopped
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 
-FIRST = 2_000_000
-"""Graphs from this number on are never tuned on."""
-FAMILIES = ("random-wired", "transformer", "chain", "nmt", "enas", "ptb")
 OPEN_S, PART_S, NOISE = 0.3, 0.008, 0.01
 OFF = {"learning_rate": "0", "last_learning_rate": "0"}
 COLD = {"hottest": "1e-12", "coldest": "1e-12"}

@@ -19,10 +19,10 @@ import numpy as np
 from machine import options
 from scipy.stats import spearmanr
 
+from hsdag.commands.place.kinds import LAUNCH_S, LINK_BYTES_PER_S, LINK_S, work_of
 from hsdag.commands.place.loaded_model import PlacedModel
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
@@ -36,25 +36,20 @@ from hsdag.search.evaluators.schedule import ModelEvaluator, ScheduleEvaluator
 
 MODELS = ("inception_v3", "resnet50", "bert_base_uncased", "llama-decoder", "tiny_inception", "tiny_bert")
 SPEEDS = {"equal": (1.0, 1.0), "unequal": (1.0, 0.5)}
-FLOPS_PER_S, BYTES_PER_S = 5e10, 5e9
-LAUNCH_S, LATENCY_S = 5e-5, 1e-5
+FLOPS_PER_S = 5e10
 BAR = 0.99
 
 
 def profile_of(graph: ComputationGraph, devices: tuple[DeviceSpec, ...], speeds: tuple[float, ...]) -> ModelProfile:
     """A profile in which an op takes as long as its FLOPs or its bytes do, whichever is more."""
-    read = np.bincount(graph.edge_dst, graph.edge_bytes, minlength=graph.num_ops)
-    work_s = np.maximum(graph.flops / FLOPS_PER_S, (graph.weight_bytes + graph.output_bytes + read) / BYTES_PER_S)
-    work_s[floating_ops(graph)] = 0.0
+    work_s = work_of(graph) / FLOPS_PER_S
     times = tuple(
         DeviceProfile(work_s / speed, (), float(work_s.sum() / speed), 0.0, 1, 0, None, device=spec)
         for spec, speed in zip(devices, speeds, strict=True)
     )
     num = len(devices)
-    return ModelProfile(
-        devices=times,
-        links=LinkProfile(np.full(num, LAUNCH_S), np.full((num, num), LATENCY_S), np.full((num, num), BYTES_PER_S)),
-    )
+    table = np.full((num, num), LINK_S), np.full((num, num), LINK_BYTES_PER_S)
+    return ModelProfile(devices=times, links=LinkProfile(np.full(num, LAUNCH_S), *table))
 
 
 def annealed(problem: Problem, evaluator: Evaluator, seconds: float, limits: Limits) -> list[Plan]:

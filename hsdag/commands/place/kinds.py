@@ -110,7 +110,7 @@ def rough_profile(graph: ComputationGraph, session: Session, whole_s: Mapping[st
     devices = session.devices.placed
     known = np.mean([*whole_s.values()] or [1.0])
     total_s = np.array([whole_s.get(spec.name, known) for spec in devices])
-    work = _work(graph)
+    work = work_of(graph)
     found = []
     for spec, each_s in zip(devices, total_s.tolist(), strict=True):
         time_s = each_s * work / max(work.sum(), 1.0)
@@ -123,7 +123,7 @@ def rough_profile(graph: ComputationGraph, session: Session, whole_s: Mapping[st
     return ModelProfile(devices=tuple(found), links=LinkProfile(np.full(num, LAUNCH_S), *table))
 
 
-def _work(graph: ComputationGraph) -> FloatArray:
+def work_of(graph: ComputationGraph) -> FloatArray:
     """Return the work of each op in FLOPs [N]; moving weights and tensors counts FLOPS_PER_BYTE where that is more."""
     read = np.bincount(graph.edge_dst, graph.edge_bytes, minlength=graph.num_ops)
     moved = graph.weight_bytes + graph.output_bytes + read

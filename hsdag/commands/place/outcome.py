@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -422,7 +421,7 @@ class Outcome:
         """Measure a timeline of the answer; None if that would take too long, or fails."""
         search, final, budget_s = self.search, self.final, self.search.options.budget_s
         taken_s = final.opened[final.answer].compile_s
-        is_over = time.monotonic() - search.time.begin_s > budget_s
+        is_over = search.time.spent_s > budget_s
         if is_over or not Pace(taken_s, final.comparison.median(final.answer), taken_s).timeline_s(budget_s):
             return None
         with suppress(SearchError):

@@ -247,10 +247,11 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
         edges = None if options.encoder == "hsdag" else edges_of(problem, with_costs=options.costs)
         x = standardise(values)
         network = GroupNetwork(x, topology, problem.supported, options, generator, time_s, edges)
+        heats: tuple[float, ...] = (1.0,)
         if problem.costs is None and options.sees:
             network.begin()
-            return GroupPolicy(network, options, assumed_costs(problem), HEATS)
-        return GroupPolicy(network, options, problem.costs or assumed_costs(problem))
+            heats = HEATS
+        return GroupPolicy(network, options, problem.costs or assumed_costs(problem), heats)
 
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:
