@@ -13,6 +13,7 @@ from hsdag.cli.output import check_files, print_json, say
 def train(
     family: str = typer.Argument(help="A family of problems, several joined by commas, or all."),
     output: Path = typer.Option(..., "--output", "-o", help="The policy file to write: FILE.safetensors."),
+    method: str = typer.Option("rules", "--method", help="Method whose policy is trained: rules, doppler or hsdag."),
     problems: int = typer.Option(200, "--problems", help="Number of problems to train on."),
     updates: int = typer.Option(1500, "--updates", help="Number of updates of the policy."),
     expert_evaluations: int = typer.Option(
@@ -36,7 +37,9 @@ def train(
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output], [])
     hyper_parameters = parse_changes(changes or ())
-    wanted = TrainOptions(family, problems, updates, expert_evaluations, unseen, seed, hyper_parameters, workers)
+    wanted = TrainOptions(
+        family, method, problems, updates, expert_evaluations, unseen, seed, hyper_parameters, workers
+    )
     with SearchProgress(None) as progress:
         try:
             result = run_train(wanted, output, resume=resume, watcher=progress.watcher)
@@ -61,4 +64,5 @@ def train(
             "The means leave out problems with no plan within memory: the first answer on "
             f"{tried['first_failed']}, any of 16 on {tried['best_failed']}."
         )
-    typer.echo(f"The policy is in {output}; use it with --init {output} in solve and place")
+    of_method = "" if method == "rules" else f", --method {method}"
+    typer.echo(f"The policy is in {output}; use it with --init {output} in solve and place{of_method}")

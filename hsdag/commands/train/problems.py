@@ -17,6 +17,14 @@ from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from hsdag.workers.pool import Exchange, Job, Pool
 
+WORST = 4.0
+"""Largest value of a plan, relative to the time of all ops on their fastest devices; failed plans get it, too."""
+
+
+def unit_s(costs: ScheduleProblem) -> float:
+    """Return the seconds of all ops on their fastest devices, one after another; 1 if they take none."""
+    return float(np.where(costs.supported, costs.time_s, np.inf).min(axis=1).sum()) or 1.0
+
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from hsdag.base.errors import OptionError
-from hsdag.commands.train.problems import TrainingProblem
+from hsdag.commands.train.problems import WORST, TrainingProblem, unit_s
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.learned.states import State
 from hsdag.methods.learned.training import NUM_FIRST
@@ -68,8 +68,6 @@ class RuleTrainingOptions:
             raise OptionError(f"rules must be at least 1, not {self.rules}")
 
 
-WORST = 4.0
-"""Largest value of a plan, relative to the time of all ops on their fastest devices; failed plans get it, too."""
 JOBS, MOST_PROBLEMS = 4, 8
 """Least number of jobs for each worker, so that workers end at about the same time; and most problems of a job,
 approximately, so that a lost worker loses little."""
@@ -86,7 +84,7 @@ class RuleProblem:
         costs = self._costs = problem.costs
         self._evaluator = problem.evaluator
         self._scheduler = RuleScheduler(tables_of(costs))
-        self.unit_s = float(np.where(costs.supported, costs.time_s, np.inf).min(axis=1).sum()) or 1.0
+        self.unit_s = unit_s(costs)
 
     def values(self, rules: Sequence[FloatArray]) -> FloatArray:
         """Return the logarithms [R] of the values, relative to ``unit_s``, of the plans that rules make.

@@ -16,9 +16,11 @@ from hsdag.base.errors import OptionError, SearchError, check_seed, option
 from hsdag.base.files import FileLock
 from hsdag.base.version import __version__
 from hsdag.commands.sources import find_family
+from hsdag.commands.train.networks import NetworkTraining, reusable_options
 from hsdag.commands.train.problems import TrainingProblem, training_problems
 from hsdag.commands.train.rules import RuleTraining, RuleTrainingOptions
 from hsdag.methods.learned.base import one_thread
+from hsdag.methods.learned.options import ReusableOptions
 from hsdag.methods.learned.states import State, check_same, described
 from hsdag.methods.learned.training import SAVE_EVERY_S
 from hsdag.methods.lists.rules import METHOD as RULES
@@ -28,6 +30,7 @@ from hsdag.search.driver import Watcher
 from hsdag.search.evaluators.base import SearchStopped
 from hsdag.search.options import SolveOptions
 from hsdag.workers.option import check_workers, pool_of
+from hsdag.workers.pool import Pool
 
 UNSEEN = 1_000_000
 """Number of the first problem of each family that is used for tests and never for training."""
@@ -39,6 +42,7 @@ class TrainOptions:
 
     Args:
         family: Name of a family of problems, several joined by commas, or all.
+        method: Method whose policy is trained: rules, doppler or hsdag.
         problems: Number of problems to train on.
         updates: Number of updates of the policy.
         expert_evaluations: Number of plans that the expert evaluates: annealing, limited by a number and not by time
@@ -49,6 +53,7 @@ class TrainOptions:
     """
 
     family: str
+    method: str = RULES
     problems: int = 200
     updates: int = 1500
     expert_evaluations: int = 60_000
@@ -72,9 +77,13 @@ class TrainOptions:
         _ = self.learning  # raises an error for wrong hyper-parameters
 
     @property
-    def learning(self) -> RuleTrainingOptions:
-        """Return the hyper-parameters of the training. Raises OptionError for an unknown name or a wrong value."""
-        return changed_options(RULES, RuleTrainingOptions(), self.changes)
+    def learning(self) -> RuleTrainingOptions | ReusableOptions:
+        """Return the hyper-parameters of the training.
+
+        Raises OptionError for a method that is not trained, an unknown name or a wrong value.
+        """
+        options = RuleTrainingOptions() if self.method == RULES else reusable_options(self.method)
+        return changed_options(self.method, options, self.changes)
 
     @property
     def expert(self) -> SolveOptions:
@@ -89,7 +98,9 @@ class TrainOptions:
     @property
     def identity(self) -> dict[str, Any]:
         """Return the options in which a resumed training must agree with the stored state: all but ``updates``."""
-        return described(RULES, self.source | asdict(self.learning))
+        learning = self.learning
+        of_method = learning.as_dict() if isinstance(learning, ReusableOptions) else asdict(learning)
+        return described(self.method, self.source | of_method)
 
 
 class TrainResult(BaseModel):
@@ -138,7 +149,7 @@ def run_train(
         watcher.on_phase(f"{options.problems} problems of {family.name}")
         problems = training_problems(family, numbers, None, check, pool)
         watcher.on_phase(f"training, {options.updates} updates")
-        training = RuleTraining(problems, options.learning, options.seed, check, pool)
+        training = _training(options, problems, check, pool)
         _improve(training, options, file, stored, check, watcher.on_step)
         watcher.on_phase(f"trying it on {options.unseen} problems that were not trained on")
         unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, check, pool)
@@ -156,6 +167,16 @@ def run_train(
     write_policy(path, weights, card)
     file.path.unlink(missing_ok=True)
     return TrainResult(policy=path, card=card)
+
+
+def _training(
+    options: TrainOptions, problems: Sequence[TrainingProblem], check: Callable[[], None], pool: Pool | None
+) -> RuleTraining | NetworkTraining:
+    """Return the training that the options ask for, before its first update."""
+    learning = options.learning
+    if isinstance(learning, ReusableOptions):
+        return NetworkTraining(options.method, problems, learning, options.seed, options.updates)
+    return RuleTraining(problems, learning, options.seed, check, pool)
 
 
 def _stored(file: StateFile, options: TrainOptions, *, resume: bool) -> State | None:
@@ -176,7 +197,7 @@ def _stored(file: StateFile, options: TrainOptions, *, resume: bool) -> State | 
 
 
 def _improve(
-    training: RuleTraining,
+    training: RuleTraining | NetworkTraining,
     options: TrainOptions,
     file: StateFile,
     stored: State | None,

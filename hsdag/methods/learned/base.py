@@ -9,20 +9,23 @@ import contextlib
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, TypeVar, cast
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import FileFormatError, OptionError, option
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
-from hsdag.methods.learned.options import TrainingOptions
+from hsdag.methods.learned.options import ReusableOptions, TrainingOptions
 from hsdag.methods.learned.policy import Aim, Exploring, Policy, Rollout
 from hsdag.methods.learned.training import Trainer
 from hsdag.methods.lists.base import TWO_OPS
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
+from hsdag.methods.policy_file import read_policy
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -60,6 +63,9 @@ class LearnedPlacer(Placer[T]):
 
     def __init__(self, options: T | None = None) -> None:
         super().__init__(options)
+        self._initial: Mapping[str, NDArray[Any]] = {}
+        if isinstance(self.options, ReusableOptions) and self.options.initial is not None:
+            self._initial = read_policy(Path(self.options.initial), self.name).weights
         if self.options.updates != 0:  # the first Adam loads PyTorch's compiler, before the search begins
             torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
 
@@ -168,7 +174,9 @@ class LearnedPlacer(Placer[T]):
     def _trainer(self, incumbent: Incumbent, generator: torch.Generator, spread: float) -> Trainer:
         problem = incumbent.problem
         policy = self.policy(problem, generator)
-        is_trained = self.learns_before(policy, incumbent, generator)
+        if self._initial:
+            begin_with(policy, self._initial)
+        is_trained = self.learns_before(policy, incumbent, generator) or bool(self._initial)
         return Trainer(
             self.name,
             policy,
@@ -181,6 +189,19 @@ class LearnedPlacer(Placer[T]):
             is_trained=is_trained,
             spread=spread,
         )
+
+
+@torch.no_grad()
+def begin_with(policy: Policy, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Set the reusable weights of a policy. Raises FileFormatError if the weights are those of other networks."""
+    reusable = policy.reusable
+    if {k: tuple(v.shape) for k, v in reusable.items()} != {k: v.shape for k, v in weights.items()}:
+        raise FileFormatError(
+            f"the policy that {option('init')} names is of networks with other options; begin with the preset "
+            "and the hyper-parameters that it was trained with"
+        )
+    for name, parameter in reusable.items():
+        parameter.copy_(torch.from_numpy(weights[name]))
 
 
 @contextlib.contextmanager

@@ -16,19 +16,24 @@ def rate(first: float, last: float, progress: float) -> float:
 
 
 class Learner:
-    """Optimiser of one policy, whose learning rate and weight of entropy change with the progress of the training."""
+    """Optimiser of weights, by name, whose learning rate and weight of entropy change with the training's progress."""
 
-    def __init__(self, policy: Policy, options: TrainingOptions) -> None:
-        self._policy = policy
+    def __init__(self, weights: Mapping[str, torch.nn.Parameter], options: TrainingOptions) -> None:
+        self._weights = dict(weights)
         self._options = options
-        self._optimiser = torch.optim.Adam(policy.network.parameters(), lr=options.learning_rate, fused=True)
+        self._optimiser = torch.optim.Adam(self._weights.values(), lr=options.learning_rate, fused=True)
 
     def step(
-        self, groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]], progress: float, spread: float
+        self,
+        policy: Policy,
+        groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]],
+        progress: float,
+        spread: float,
     ) -> None:
         """Make one step of Adam.
 
         Args:
+            policy: Policy of these weights.
             groups: Rollouts with their advantages [B] or [B, T]; rollouts without advantages are imitated.
             progress: Share of the training that is over, from 0 to 1.
             spread: Factor of the options' weight of entropy.
@@ -39,23 +44,24 @@ class Learner:
         self._optimiser.zero_grad(set_to_none=True)
         entropy = spread * rate(options.entropy, options.last_entropy, progress)
         aim = Aim(options.clip, entropy, options.imitation_weight)
-        loss = torch.stack([self._policy.loss(rollouts, advantages, aim) for rollouts, advantages in groups]).sum()
+        loss = torch.stack([policy.loss(rollouts, advantages, aim) for rollouts, advantages in groups]).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         if options.max_grad_norm:
-            torch.nn.utils.clip_grad_norm_(self._policy.network.parameters(), options.max_grad_norm)
+            torch.nn.utils.clip_grad_norm_(self._weights.values(), options.max_grad_norm)
         self._optimiser.step()
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return weights as ``policy.NAME`` and Adam's moments as ``adam.NUMBER.MOMENT``."""
-        tensors = {f"policy.{name}": tensor for name, tensor in self._policy.network.state_dict().items()}
+        tensors = {f"policy.{name}": tensor for name, tensor in self._weights.items()}
         for i, moments in self._optimiser.state_dict()["state"].items():
             tensors |= {f"adam.{i}.{moment}": tensor for moment, tensor in moments.items()}
         return tensors
 
+    @torch.no_grad()
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Restore a state returned by ``state``."""
-        weights = {k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")}
-        self._policy.network.load_state_dict(weights)
+        for name, weights in self._weights.items():
+            weights.copy_(tensors[f"policy.{name}"])
         moments: dict[int, dict[str, torch.Tensor]] = {}
         for name, tensor in tensors.items():
             if name.startswith("adam."):

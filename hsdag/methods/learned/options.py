@@ -134,6 +134,19 @@ class TrainingOptions(ABC):
         return {k: v.value if isinstance(v, Enum) else v for k, v in asdict(self).items()}
 
 
+@dataclass(frozen=True)
+class ReusableOptions(TrainingOptions):
+    """Hyper-parameters of a method whose networks suit any problem, and so may be trained on others first."""
+
+    initial: str | None = None
+    """Policy file of 'hsdag train' whose weights the networks begin with; None: they begin untrained."""
+
+    @classmethod
+    def reusable(cls) -> Self:
+        """Return the options with which networks are trained for reuse."""
+        return cls.default(is_cheap=True)
+
+
 ALONE: Mapping[str, Any] = {"elites": 0, "patience": 0}
 """Options of papers: learn from the plans that the policy draws and from no others, until all updates are made."""
 REINFORCE: Mapping[str, Any] = {**ALONE, "epochs": 1, "clip": None}

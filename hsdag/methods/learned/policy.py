@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
@@ -75,9 +75,19 @@ GREEDY = 1e-30
 
 
 class Policy(ABC):
-    """A distribution over plans of one problem, given by a network; the same generator state gives the same draws."""
+    """A distribution over plans of one problem, given by a network; the same generator state gives the same draws.
+
+    Attributes:
+        of_problem: Beginnings of the names of weights that belong to one problem, such as those of single units.
+    """
 
     network: nn.Module
+    of_problem: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def reusable(self) -> dict[str, nn.Parameter]:
+        """Return the weights that suit other problems, too, by name."""
+        return {k: v for k, v in self.network.named_parameters() if not k.startswith(self.of_problem)}
 
     @abstractmethod
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:

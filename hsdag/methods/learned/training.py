@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from hsdag.methods.learned.buffer import Buffer
 from hsdag.methods.learned.learner import Learner, rate
 from hsdag.methods.learned.options import TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Policy, Rollout
-from hsdag.methods.learned.states import check_same, described
+from hsdag.methods.learned.states import State, check_same, described
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.evaluators.base import Checkpoint, Evaluator
 
@@ -92,6 +92,8 @@ class Trainer:
         penalty: Function that gives values to plans that failed, or NaN.
         is_trained: Whether the policy is trained already; then ``NUM_FIRST`` of its plans are evaluated first.
         spread: Factor of the options' weight of entropy.
+        shared: Optimiser that several trainings share; None for one of its own.
+        drawn_values: Values of the plans that the last update drew, NaN for those that failed [B].
     """
 
     name: str
@@ -104,11 +106,13 @@ class Trainer:
     penalty: Callable[[Plan], float] | None = None
     is_trained: bool = False
     spread: float = 1.0
+    shared: InitVar[Learner | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, shared: Learner | None) -> None:
         self.buffer = Buffer(self.options, self.evaluator.version)
         self.updates = Updates(self.options)
-        self.learner = Learner(self.policy, self.options)
+        self.learner = shared or Learner(dict(self.policy.network.named_parameters()), self.options)
+        self.drawn_values = np.zeros(0)
         self._advantages = Advantages(self.options)
 
     @property
@@ -148,7 +152,7 @@ class Trainer:
         """Make one update: imitate the teacher in the first ones, if there is one; else learn from draws."""
         if self.teacher is not None and self.updates.number < self.options.teacher_updates:
             self.evaluator.check()
-            self.learner.step([(self.teacher(self.generator), None)], self.progress, self.spread)
+            self.learner.step(self.policy, [(self.teacher(self.generator), None)], self.progress, self.spread)
         else:
             self._learn_from_draws()
         self.updates.number += 1
@@ -157,7 +161,7 @@ class Trainer:
         """Draw plans, evaluate them, and take optimisation steps on them and on the elites."""
         before, best = len(self.buffer), self.buffer.best
         rollouts = self._drawn()
-        values = self._evaluate([rollout.plan for rollout in rollouts])
+        values = self.drawn_values = self._evaluate([rollout.plan for rollout in rollouts])
         advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)
         if self.options.greedy_every and self.updates.number % self.options.greedy_every == 0:
             self._evaluate([self.policy.best(self.generator).plan])
@@ -171,7 +175,7 @@ class Trainer:
             self.evaluator.check()
             begin = self.evaluator.progress
             if begin + self.updates.step_share < 1.0:  # else no further draw would use the new weights
-                self.learner.step(groups, self.progress, self.spread)
+                self.learner.step(self.policy, groups, self.progress, self.spread)
                 self.updates.step_share = self.evaluator.progress - begin
 
     @torch.no_grad()
@@ -220,12 +224,9 @@ class Trainer:
         """Store the weights, the state of the optimiser, and everything else that changes."""
         if checkpoint is None:
             return
-        tensors, of_buffer = self.buffer.state()
-        tensors |= self.learner.state()
-        own = {"buffer": of_buffer, "spread": self.spread, **self.updates.state(), **self._advantages.state()}
-        checkpoint.save(
-            {**tensors, "generator": self.generator.get_state()}, described(self.name, self.options.as_dict()) | own
-        )
+        tensors, own = self.state()
+        tensors |= {**self.learner.state(), "generator": self.generator.get_state()}
+        checkpoint.save(tensors, described(self.name, self.options.as_dict()) | own)
 
     def _resume(self, checkpoint: Checkpoint | None) -> bool:
         """Restore the stored state, if there is one, and return whether there is."""
@@ -236,11 +237,25 @@ class Trainer:
         check_same(described(self.name, self.options.as_dict()), state)
         self.learner.restore(tensors)
         self.generator.set_state(tensors["generator"])
+        self.restore(tensors, state)
+        return True
+
+    def state(self) -> State:
+        """Return what changes in a training, but for the weights, their optimiser and the generator."""
+        tensors, of_buffer = self.buffer.state()
+        return tensors, {
+            "buffer": of_buffer,
+            "spread": self.spread,
+            **self.updates.state(),
+            **self._advantages.state(),
+        }
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Restore a state returned by ``state``."""
         self.buffer.restore(tensors, state["buffer"])
         self.updates.restore(state)
         self._advantages.restore(state)
         self.spread = state["spread"]
-        return True
 
 
 def _penalised(penalty: Callable[[Plan], float] | None, plans: Sequence[Plan], values: FloatArray) -> FloatArray:

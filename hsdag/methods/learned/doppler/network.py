@@ -31,8 +31,8 @@ from hsdag.methods.learned.options import (
     SIMULATED,
     Baseline,
     Ranges,
+    ReusableOptions,
     Reward,
-    TrainingOptions,
 )
 from hsdag.runtime.problem.tables import WAY_TO_END
 
@@ -48,7 +48,7 @@ class Beginning(Enum):
 
 
 @dataclass(frozen=True)
-class DopplerConfig(TrainingOptions):
+class DopplerConfig(ReusableOptions):
     """Hyper-parameters of ``doppler``. Raises OptionError for a value out of range or options that conflict."""
 
     plans_per_update: int = 8
@@ -85,7 +85,7 @@ class DopplerConfig(TrainingOptions):
     at all. They take at most a fifth of the budget, and each draws as many plans as if all were simulated."""
 
     ranges: ClassVar[Ranges] = (
-        *TrainingOptions.ranges,
+        *ReusableOptions.ranges,
         ("2 to 4,096", 2, 4_096, "width"),
         ("1 to 64", 1, 64, "layers"),
         ("at least 0", 0, NO_END, "simulated_updates"),

@@ -43,6 +43,7 @@ class DualPolicy(LikelihoodPolicy):
     """
 
     network: DualNetwork
+    of_problem = ("own.",)
 
     def __init__(self, network: DualNetwork, costs: ScheduleProblem, options: DopplerConfig) -> None:
         self.network = network

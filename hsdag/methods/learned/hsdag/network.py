@@ -7,7 +7,7 @@ groups of them, H hidden width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -26,13 +26,13 @@ from hsdag.methods.learned.options import (
     SIMULATED,
     Baseline,
     Ranges,
+    ReusableOptions,
     Reward,
-    TrainingOptions,
 )
 
 
 @dataclass(frozen=True)
-class HsdagConfig(TrainingOptions):
+class HsdagConfig(ReusableOptions):
     """Hyper-parameters of ``hsdag``, chosen for 40 to 300 evaluations (docs/learned-methods.md).
 
     Raises OptionError for a value out of range.
@@ -74,6 +74,9 @@ class HsdagConfig(TrainingOptions):
     """Use fractal dimension and degrees (Table 3: graph structural features)."""
     costs: bool = True
     """Use times on every device, transfers and levels as features of units if costs are known; not in the paper."""
+    portable_features: bool = False
+    """Use only features that all problems have, whatever their types of ops and their devices; so do networks that
+    begin with ``initial``."""
     sees: bool = True
     """Place groups one after another, each given features of the devices in the schedule of the units before it; not in
     the paper."""
@@ -92,7 +95,7 @@ class HsdagConfig(TrainingOptions):
     """Squash the logits of edge scores into plus or minus this range; None: unbounded."""
 
     ranges: ClassVar[Ranges] = (
-        *TrainingOptions.ranges,
+        *ReusableOptions.ranges,
         ("at least 1", 1, NO_END, "hidden input_layers gnn_layers parsing_layers steps"),
         ("above 0 or None", ABOVE_0, NO_END, "logit_range score_range"),
         ("in [0, 1)", 0, BELOW_1, "dropout"),
@@ -131,6 +134,16 @@ class HsdagConfig(TrainingOptions):
             score_bias=0.0,
             score_range=None,
         )
+
+    @property
+    def is_portable(self) -> bool:
+        """Return whether only features are used that all problems have."""
+        return self.portable_features or self.initial is not None
+
+    @classmethod
+    def reusable(cls) -> Self:
+        """Return the options with which networks are trained for reuse."""
+        return replace(cls.default(is_cheap=True), portable_features=True)
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from hsdag.base.errors import OptionError
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.learned.base import LearnedPlacer
@@ -45,6 +46,9 @@ HEATS = (1.0, 0.5, 0.25)
 """Temperatures at which about equal shares of the plans are drawn if costs are unknown: at lower temperatures, plans
 are cut into fewer parts, which takes less time to measure. Chosen on 15 training graphs of five families."""
 
+PORTABLE = ("fractal", "positional")
+"""Feature groups that have the same columns for all problems."""
+
 URGENCY = 10.0
 """Initial weight of the path from a unit to the end, as a share of the longest path, in the logit of its selection."""
 
@@ -76,6 +80,7 @@ class GroupPolicy(Policy):
     """
 
     network: GroupNetwork
+    of_problem = ("own.", "placer.")
 
     def __init__(
         self, network: GroupNetwork, config: HsdagConfig, costs: ScheduleProblem, heats: tuple[float, ...] = (1.0,)
@@ -237,11 +242,14 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
     def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:
         """Return an untrained policy on features of units, and on their costs if known and asked for."""
         options = self.options
+        if options.is_portable and (problem.costs is None or not options.costs):
+            raise OptionError("a policy of hsdag from other problems needs the costs of ops as features")
         graph = problem.units.graph
         values = feature_matrix(problem.units, feature_groups(options)).values
         time_s = None
         if options.costs and problem.costs is not None:
-            values = np.concatenate([values, cost_features(problem.costs)], axis=1)
+            of_costs = cost_features(problem.costs)
+            values = np.concatenate([values, of_costs[:, problem.num_devices * options.is_portable :]], axis=1)
             time_s = torch.tensor(finite_times(problem.costs), dtype=torch.float32)
         topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
         edges = None if options.encoder == "hsdag" else edges_of(problem, with_costs=options.costs)
@@ -255,7 +263,8 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
 
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:
-    """Return the feature groups that the options of Table 3 leave on, in the order of the feature matrix."""
+    """Return the feature groups that the options leave on, in the order of the feature matrix."""
     is_on = {"output_shape": config.output_shape, "positional": config.node_id}
     is_on |= dict.fromkeys(STRUCTURE_GROUPS, config.structure)
-    return tuple(group for group in GROUPS if is_on.get(group, True))
+    chosen = PORTABLE if config.is_portable else GROUPS
+    return tuple(group for group in chosen if is_on.get(group, True))

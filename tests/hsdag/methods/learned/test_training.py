@@ -18,7 +18,7 @@ from hsdag.methods.learned.hsdag.placer import GroupPolicy
 from hsdag.methods.learned.learner import rate
 from hsdag.methods.learned.options import Baseline, Reward
 from hsdag.methods.learned.placeto import PlacetoPolicy
-from hsdag.methods.learned.policy import Aim, Likelihood, Rollout
+from hsdag.methods.learned.policy import Aim, Likelihood, Policy, Rollout
 from hsdag.methods.learned.states import check_same, described
 from hsdag.methods.learned.training import Trainer
 from hsdag.methods.registry import make_placer
@@ -122,7 +122,7 @@ def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
 
     before = likely()
     for _ in range(5):
-        trainer.learner.step([([rollout], None)], 0.0, 1.0)
+        trainer.learner.step(trainer.policy, [([rollout], None)], 0.0, 1.0)
     assert likely() > before
 
 
@@ -179,7 +179,7 @@ def test_of_many_plans_the_best_and_the_worst_are_learned_from(monkeypatch: pyte
     trainer, _, evaluator = trainer_for(options)
     learned: list[tuple[list[float], list[float]]] = []
 
-    def note(groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]], *_: float) -> None:
+    def note(_: Policy, groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]], *__: float) -> None:
         for rollouts, advantages in groups:
             assert advantages is not None
             learned.append(([float(r.plan.placement.sum()) for r in rollouts], advantages.tolist()))

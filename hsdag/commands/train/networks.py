@@ -1,0 +1,156 @@
+"""Train the networks of a learned method on many problems, by the same updates as on one (DOPPLER §5, Placeto A.7).
+
+Every problem has a training of its own, with its own plans, rewards and elites; all of them share the weights that suit
+any problem, and the optimiser. Problems take turns, in a new random order for each pass over them.
+
+Legend: P problems.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hsdag.base.errors import OptionError, choices_for
+from hsdag.commands.train.problems import WORST, TrainingProblem, unit_s
+from hsdag.methods import method_names
+from hsdag.methods.learned.base import LearnedPlacer, begin_with
+from hsdag.methods.learned.learner import Learner
+from hsdag.methods.learned.options import ReusableOptions
+from hsdag.methods.learned.policy import Exploring, Policy
+from hsdag.methods.learned.states import State
+from hsdag.methods.learned.training import NUM_FIRST, Trainer
+from hsdag.methods.registry import find_method
+from hsdag.runtime.problem.units import problem_of
+
+
+def reusable_options(method: str) -> ReusableOptions:
+    """Return the options with which a method's networks are trained for reuse.
+
+    Raises OptionError, which lists the choices, for a method without such networks.
+    """
+    kind = find_method(method).options_type
+    if not (isinstance(kind, type) and issubclass(kind, ReusableOptions)):
+        able = [name for name in method_names() if issubclass(find_method(name).options_type, ReusableOptions)]
+        raise OptionError(f"nothing is trained for method {method!r}{choices_for(method, ['rules', *able])}")
+    return kind.reusable()
+
+
+class NetworkTraining:
+    """A training of the networks of a method, whose randomness comes from one generator.
+
+    Attributes:
+        method: Name of the method.
+        options: Hyper-parameters; the number of updates is that of all problems together.
+        num_updates: Number of updates made.
+        trainers: Trainings of the problems.
+        curve: Mean over the problems of the logarithm of the median draw's value, in units of the time of all ops on
+            their fastest devices, after each pass.
+    """
+
+    def __init__(
+        self, method: str, problems: Sequence[TrainingProblem], options: ReusableOptions, seed: int, num_updates: int
+    ) -> None:
+        self.method, self.options, self._seed = method, options, seed
+        self.num_updates = 0
+        self.curve: list[float] = []
+        self._losses: list[float] = []
+        self._generator = torch.Generator().manual_seed(seed)
+        placer = self._placer
+        each = replace(options, updates=math.ceil(num_updates / len(problems)))
+        self.trainers = list[Trainer]()
+        for problem in problems:
+            units = problem_of(problem.costs)
+            policy = placer.policy(units, self._generator)
+            for name, weights in policy.network.named_parameters():
+                weights.requires_grad_(weights.requires_grad and name in policy.reusable)
+            if self.trainers:
+                share(self.trainers[0].policy, policy)
+            learner = self.trainers[0].learner if self.trainers else Learner(policy.reusable, options)
+            self.trainers.append(
+                Trainer(
+                    method,
+                    policy,
+                    problem.evaluator,
+                    each,
+                    self._generator,
+                    singles=units.alone,
+                    penalty=placer.penalty(units),
+                    shared=learner,
+                )
+            )
+        self._unit_s = [unit_s(problem.costs) for problem in problems]
+
+    @property
+    def _placer(self) -> LearnedPlacer[Any]:
+        placer = find_method(self.method)(self.options)
+        assert isinstance(placer, LearnedPlacer)
+        return placer
+
+    def begin(self) -> None:
+        """Evaluate the plans of single devices, which set the unit of rewards, on every problem."""
+        for trainer in self.trainers:
+            trainer.begin()
+
+    def update(self) -> None:
+        """Draw plans of the problem whose turn it is, and learn from them."""
+        turn, at = divmod(self.num_updates, len(self.trainers))
+        problem = np.random.default_rng([self._seed, turn]).permutation(len(self.trainers))[at]
+        trainer = self.trainers[problem]
+        trainer.update()
+        values = np.where(np.isnan(trainer.drawn_values), np.inf, trainer.drawn_values)
+        self._losses.append(math.log(min(float(np.median(values)) / self._unit_s[problem], WORST)))
+        self.num_updates += 1
+        if len(self._losses) == len(self.trainers):
+            self.curve.append(float(np.mean(self._losses)))
+            self._losses.clear()
+
+    def state(self) -> State:
+        """Return the state to resume from."""
+        tensors = {**self.trainers[0].learner.state(), "generator": self._generator.get_state()}
+        states = []
+        for i, trainer in enumerate(self.trainers):
+            of_problem, state = trainer.state()
+            tensors |= {f"problem.{i}.{name}": tensor for name, tensor in of_problem.items()}
+            states.append(state)
+        return tensors, {"problems": states, "curve": self.curve, "losses": self._losses, "done": self.num_updates}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Continue from the state that ``state`` returned."""
+        self.trainers[0].learner.restore(tensors)
+        self._generator.set_state(tensors["generator"])
+        for i, (trainer, of_problem) in enumerate(zip(self.trainers, state["problems"], strict=True)):
+            begin = f"problem.{i}."
+            trainer.restore({k.removeprefix(begin): v for k, v in tensors.items() if k.startswith(begin)}, of_problem)
+        self.curve, self._losses = list(state["curve"]), list(state["losses"])
+        self.num_updates = state["done"]
+
+    @property
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """Return the shared weights by name."""
+        return {name: each.detach().numpy() for name, each in self.trainers[0].policy.reusable.items()}
+
+    def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """Return the weights of a policy file by name, and the entries that the training adds to its card."""
+        return self.weights, {"method": self.method, "curve": np.round(self.curve, 5).tolist()}
+
+    def worth(self, problem: TrainingProblem) -> tuple[float, float]:
+        """Return the values on a problem of the most probable plan, and of the best of it and 15 draws."""
+        policy = self._placer.policy(problem_of(problem.costs), self._generator)
+        begin_with(policy, self.weights)
+        plans = [policy.best(self._generator), *policy.draw(NUM_FIRST - 1, Exploring(), self._generator)]
+        values = [score.value for score in problem.evaluator.evaluate([each.plan for each in plans])]
+        return values[0], min(values)
+
+
+def share(first: Policy, other: Policy) -> None:
+    """Replace the reusable weights of another policy by those of the first one."""
+    for name, parameter in first.reusable.items():
+        module, _, last = name.rpartition(".")
+        setattr(other.network.get_submodule(module), last, parameter)
