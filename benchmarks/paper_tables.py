@@ -29,7 +29,7 @@ from machine import options
 
 from hsdag.base.errors import ModelError
 from hsdag.commands.compare import Trial, run_once
-from hsdag.commands.profile import assumed_costs, tied
+from hsdag.commands.profile import colocated_by_unit, platform_costs
 from hsdag.commands.sources import build_problem, find_family, with_devices, workload_problem
 from hsdag.commands.train.train import UNSEEN
 from hsdag.ir.graph.build import read_graph
@@ -43,7 +43,7 @@ from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
@@ -208,7 +208,7 @@ def on_paper_machine(model: str) -> ScheduleProblem:
     The platform's costs say how this time divides among the ops.
     """
     platform = with_devices(load_platform(PLATFORM), (CPU, GPU))
-    problem = assumed_costs(build_model(model), platform)
+    problem = platform_costs(build_model(model), platform)
     measured_s = np.array([float(str(published("hsdag-2", model, f"{name}-only"))) for name in ("CPU", "GPU")])
     return replace(problem, time_s=problem.time_s * (measured_s - problem.launch_s) / problem.time_s.sum(axis=0))
 
@@ -217,7 +217,7 @@ def in_sets(model: str) -> ScheduleProblem:
     """The same with co-location sets as units: all that a placement may part."""
     graph = read_graph(build_model(model))
     constraints = colocate(graph)
-    return tied(on_paper_machine(model), coarsen(graph, constraints.sets, constraints.edge_kept))
+    return colocated_by_unit(on_paper_machine(model), coarsen(graph, constraints.sets, constraints.edge_kept))
 
 
 def graph_statistics(name: str, columns: Sequence[str], _: Effort) -> Cells:
@@ -410,7 +410,7 @@ def on_four_gpus(name: str) -> ScheduleProblem:
     """A workload or a model of the zoo on four P100."""
     if name in WORKLOADS:
         return build_problem(name, "p100x4")
-    return assumed_costs(build_model(name), load_platform("p100x4"))
+    return platform_costs(build_model(name), load_platform("p100x4"))
 
 
 def unseen_graphs(name: str, columns: Sequence[str], effort: Effort) -> Cells:
@@ -434,7 +434,7 @@ PLACETO: dict[str, Rows] = {
     "placeto-1": Searches(
         on_four_gpus,
         {"Placeto": Search("placeto"), "RNN-based": Search("rnn"), "best device": Search("best-device")},
-        semantics=Semantics(links=Links.EGRESS),
+        semantics=Semantics(links=LinkSharing.EGRESS),
     ),
     "placeto-2": unseen_graphs,
 }

@@ -38,14 +38,14 @@ from overlap import network
 from torch import nn
 
 import hsdag
-from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.loaded_model import ModelInputs
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.models.sizes import ModelInput
 from hsdag.models.torch_networks import random_network, to_openvino
 from hsdag.runtime.machine.devices import PRECISION, DeviceSet, resolve_devices
 from hsdag.runtime.machine.settings import CACHE, GROUP, HINT, PINNING, STREAMS, THREADS, Setting, raises
-from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.latency import LatencyComparison, Protocol, Ratio, measure_in_rounds
 from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import Candidate, ask
 from hsdag.runtime.measuring.runner import CandidateRunner
@@ -127,7 +127,7 @@ class Bench:
 
     def __init__(self, path: Path, tokens: str | None, objective: str, seconds: float) -> None:
         self.seconds = seconds
-        self.session = Session(path, resolve_devices("CPU", None), Inputs(scenarios=parse_scenarios((), tokens)))
+        self.session = Session(path, resolve_devices("CPU", None), ModelInputs(scenarios=parse_scenarios((), tokens)))
         assert isinstance(self.session.devices, DeviceSet)
         self.runner = CandidateRunner(
             self.session.client, find_objective(objective), self.session.runner.limits, self.session.scenarios
@@ -140,13 +140,13 @@ class Bench:
         self.runner.close("default")
         return offer.default
 
-    def compared(self, settings: Sequence[Setting], *, is_last: bool = False) -> Comparison:
+    def compared(self, settings: Sequence[Setting], *, is_last: bool = False) -> LatencyComparison:
         """Settings by name, in common rounds; the last time all of them run to the end."""
         by_name = {text(each): each for each in settings}
         protocol = Protocol(limit_s=self.seconds, turn_s=0.1, hopeless=0.0 if is_last else 0.95)
         if is_last:
             protocol = replace(protocol, interval_width=0.0, limit_s=self.seconds / 2)
-        found = compare(
+        found = measure_in_rounds(
             self.runner.run,
             list(by_name),
             list(by_name),

@@ -28,7 +28,7 @@ from hsdag.methods.incumbent import Limits
 from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
@@ -78,18 +78,18 @@ def simulator(largest: int) -> Iterator[tuple[str, float, float]]:
     """Seconds of a simulation, by kind of link and number of ops."""
     small, rng = layered(80, 5), np.random.default_rng(6)
     placements = rng.integers(0, 4, (5, 80))
-    for links in (Links.INDEPENDENT, Links.EGRESS, Links.CHANNEL):
+    for links in (LinkSharing.INDEPENDENT, LinkSharing.EGRESS, LinkSharing.CHANNEL):
         found = simulate_makespans(small, placements, Semantics(links=links), num_threads=1)
         expected = [Reference(small, row.tolist(), links=links.value).work_conserving() for row in placements]
         expect(np.allclose(found, expected, rtol=1e-9, atol=0), f"makespans over {links.value} links")
         for num_ops, bar_s in ((261, 20e-6), (1000, 120e-6), (10_000, np.inf), (100_000, np.inf)):
-            if num_ops > largest or (links is not Links.INDEPENDENT and num_ops > 1000):
+            if num_ops > largest or (links is not LinkSharing.INDEPENDENT and num_ops > 1000):
                 continue
             problem, count = layered(num_ops), max(1, 1_000_000 // num_ops)
             drawn = rng.integers(0, 4, (count, num_ops))
             how = Semantics(links=links)
             batch_s = median_s(lambda p=problem, d=drawn, h=how: simulate_makespans(p, d, h, num_threads=1))
-            bar = bar_s if links is Links.INDEPENDENT else np.inf
+            bar = bar_s if links is LinkSharing.INDEPENDENT else np.inf
             yield f"simulation, {num_ops} ops, {links.value} links", batch_s / count, bar
 
 

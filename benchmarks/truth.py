@@ -59,8 +59,8 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.differences import output_difference
-from hsdag.runtime.measuring.inferences import Course, make_courses
-from hsdag.runtime.measuring.latency import Protocol, Ratio, compare
+from hsdag.runtime.measuring.inferences import InferenceSequence, make_courses
+from hsdag.runtime.measuring.latency import Protocol, Ratio, measure_in_rounds
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.torch.devices import logical_devices
@@ -153,7 +153,7 @@ def compared(path: Path, executor: str, placements: dict[str, Placement], for_s:
             session.runner.open(name, placed_candidate(session, name, placement, executor))
         protocol = Protocol(limit_s=for_s, max_rounds=1000, interval_width=0.0, hopeless=0.0)
         names = list(placements)
-        found = compare(session.runner.run, names, names, protocol, np.random.default_rng(0))
+        found = measure_in_rounds(session.runner.run, names, names, protocol, np.random.default_rng(0))
     for name, reason in found.failures.items():
         print(f"  {name} does not run: {reason}")
     print(f"  {AS_PLACED}: {1e3 * found.median(AS_PLACED):.2f} ms, {len(found.samples[AS_PLACED].rounds)} rounds")
@@ -214,7 +214,7 @@ class Machine:
         self._slope, self._phase = rng.normal(0.0, 2e-3), rng.uniform(0.0, 6.3)
 
     def run(self, _candidate: str, runs: int) -> list[float]:
-        """Seconds of ``runs`` inferences; called by ``compare`` for every candidate alike."""
+        """Seconds of ``runs`` inferences; called by ``measure_in_rounds`` for every candidate alike."""
         rng = self._rng
         self._state += -0.3 * self._state + 0.03 * rng.standard_normal()
         if rng.random() < 0.02:
@@ -233,7 +233,7 @@ def is_faster_said(num_finalists: int, num_singles: int, rounds: int, scale: flo
     finalists = [f"placement {i}" for i in range(num_finalists)]
     singles = [f"device {i}" for i in range(num_singles)]
     protocol = Protocol(min_rounds=min(rounds, 6), max_rounds=rounds, limit_s=1e6)
-    comparison = compare(here.run, singles + finalists, singles, protocol, rng, clock=lambda: here.now_s)
+    comparison = measure_in_rounds(here.run, singles + finalists, singles, protocol, rng, clock=lambda: here.now_s)
     ratios = family_ratios(comparison, finalists, comparison.fastest(singles))
     return any(ratio.is_faster for ratio in ratios.values())
 
@@ -271,7 +271,7 @@ UNLIKE = (
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
 
-def outputs(compiled: ov.CompiledModel, model: ov.Model, courses: tuple[Course, ...]) -> list[np.ndarray]:
+def outputs(compiled: ov.CompiledModel, model: ov.Model, courses: tuple[InferenceSequence, ...]) -> list[np.ndarray]:
     """All outputs of all inferences, each course from an empty state."""
     request, found = compiled.create_infer_request(), []
     for course in courses:

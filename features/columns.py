@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.base.kernels import kernel, run
+from hsdag.base.kernels import kernel, run_kernel
 from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
@@ -71,7 +71,7 @@ def fractal_dimension(graph: ComputationGraph, max_radius: int | None = None) ->
     ends = (graph.edge_src, graph.edge_dst)
     near = Csr.build(graph.num_ops, np.concatenate(ends), np.concatenate(ends[::-1]))
     radius = graph.num_ops if max_radius is None else max_radius
-    slopes: FloatArray = run(_slopes, 0.1 * graph.num_ops * len(near.indices), near.indptr, near.indices, radius)
+    slopes: FloatArray = run_kernel(_slopes, 0.1 * graph.num_ops * len(near.indices), near.indptr, near.indices, radius)
     return slopes
 
 

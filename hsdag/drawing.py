@@ -57,7 +57,7 @@ def link_bars(timeline: Timeline) -> Bars:
     return Bars(sent.start_s, sent.end_s, top, top + 0.9 * height)
 
 
-def rows_of(timeline: Timeline) -> dict[str, float]:
+def row_middles(timeline: Timeline) -> dict[str, float]:
     """Return the vertical middle of each row by name: devices first, then the links that are used."""
     names = timeline.device_names
     middles = {name: float(d) for d, name in enumerate(names)}

@@ -38,7 +38,7 @@ class CompiledModel(Closing):
         return self.create_infer_request().infer(inputs)
 
 
-class Request(ABC):
+class InferenceRequest(ABC):
     """Base of requests like ``ov.InferRequest``: one inference at a time, with tensors of its own."""
 
     def __init__(self, input_ports: Sequence[Any], output_ports: Sequence[Any]) -> None:

@@ -38,7 +38,7 @@ def decoder_model(name: str, sizes: DecoderSizes, precision: WeightPrecision, se
 
     The model is stateless if ``sizes.tokens`` is positive, and otherwise keeps its keys and values in variables.
     """
-    return _Decoder(sizes, precision, np.random.default_rng(seed)).model(name)
+    return _DecoderBuilder(sizes, precision, np.random.default_rng(seed)).model(name)
 
 
 class _Weights:
@@ -74,7 +74,7 @@ class _Weights:
         return half_weight(name, self.rng.uniform(0.8, 1.2, (1, 1, self.sizes.hidden)).astype(np.float32))
 
 
-class _Decoder:
+class _DecoderBuilder:
     """Builder of one decoder model."""
 
     def __init__(self, sizes: DecoderSizes, precision: WeightPrecision, rng: np.random.Generator) -> None:

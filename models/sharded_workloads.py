@@ -50,10 +50,10 @@ def ffnn(num_devices: int, batch: int = 2**15, width: int = 2**5, hidden: int = 
     linear = sharder.einsum("XW1", "ij,jk->ik", {"i": k, "k": cut}, x, w1, b1)
     activated = sharder.elementwise("relu", "relu", [linear])
     scores = sharder.einsum("HW2", "ij,jk->ik", {"i": k, "j": cut}, activated, w2, b2)
-    return sharder.build({"Y": softmax(sharder, "softmax", scores, (4 * k, 1))})
+    return sharder.build({"Y": sharded_softmax(sharder, "softmax", scores, (4 * k, 1))})
 
 
-def softmax(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...]) -> Sharded:
+def sharded_softmax(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...]) -> Sharded:
     """Return the softmax of ``x`` along its last axis, with every step cut into ``parts``."""
     shifted = sharder.elementwise(f"{name}.sub", "sub", [x, sharder.reduce(f"{name}.max", "max", x, parts)], parts)
     raised = sharder.elementwise(f"{name}.exp", "exp", [shifted])
@@ -181,7 +181,7 @@ def _attention(
     if mask:
         scores = sh.elementwise("scores.mask", "add", [scores, mask])
     wide = sh.elementwise("scores.f32", "convert:f32", [scores])
-    shares = softmax(sh, "softmax", wide, (h, scored.get("q", 1), scored.get("t", 1)))
+    shares = sharded_softmax(sh, "softmax", wide, (h, scored.get("q", 1), scored.get("t", 1)))
     mixed = sh.einsum("AV", "hqt,htd->hqd", scored, sh.elementwise("softmax.f16", "convert:f16", [shares]), value)
     joint = sh.input("O.weight", (sizes.heads, size, sizes.width), (h, 1, of_queries.get("e", 1)), "f16")
     return sh.elementwise("residual1", "add", [sh.einsum("O", "htd,hde->te", of_queries, mixed, joint), x])
@@ -354,7 +354,7 @@ def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
             for part in "QKV"
         )  # fmt: skip
         scores = sh.einsum(f"{n}.scores", "hqd,htd->hqt", {"h": h, "q": s}, query, key)
-        weights = softmax(sh, f"{n}.softmax", scores, (h, s, 1))
+        weights = sharded_softmax(sh, f"{n}.softmax", scores, (h, s, 1))
         mixed = sh.einsum(f"{n}.mix", "hqt,htd->hqd", {"h": h, "q": s}, weights, value)
         joint = sh.input(f"{n}.O.weight", (*by_head[1:], width), (h, 1, 1))
         joined = sh.einsum(f"{n}.O", "htd,hde->te", {"t": s, "h": h}, mixed, joint)

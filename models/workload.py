@@ -32,7 +32,7 @@ class Workload:
     outputs: Mapping[str, Expression | int] = field(default_factory=dict)
 
 
-class _Op(NamedTuple):
+class _WorkloadOp(NamedTuple):
     name: str
     op_type: str
     sources: Sequence[int]
@@ -50,7 +50,7 @@ class WorkloadBuilder:
     def __init__(self, name: str, element_type: str = "f32") -> None:
         self._name = name
         self._element_type = element_type
-        self._ops: list[_Op] = []
+        self._ops: list[_WorkloadOp] = []
 
     def type_of(self, op: int) -> TensorType:
         """Return the type of an op's result."""
@@ -71,13 +71,15 @@ class WorkloadBuilder:
         """
         flops = op_flops(op_type, [self.type_of(op).shape for op in sources], shape, {}) if flops is None else flops
         weight_bytes = ELEMENT_BYTES[self._element_type] * num_weights
-        return self._add(_Op(name, op_type, sources, TensorType(shape, self._element_type), flops, weight_bytes))
+        return self._add(
+            _WorkloadOp(name, op_type, sources, TensorType(shape, self._element_type), flops, weight_bytes)
+        )
 
     def add_input(self, name: str, tensor: str, ranges: Sequence[tuple[int, int]], element_type: str = "f32") -> int:
         """Add an op that holds the part ``ranges`` of the workload's input ``tensor``."""
         kind = TensorType(tuple(last - first for first, last in ranges), element_type)
         text = f"input:{tensor}[{format_ranges(ranges)}]"
-        return self._add(_Op(name, "Parameter", (), kind, 0.0, meta_op=tensor, expression=text))
+        return self._add(_WorkloadOp(name, "Parameter", (), kind, 0.0, meta_op=tensor, expression=text))
 
     def add_op(self, name: str, expression: Expression, meta_op: str, role: str) -> int:
         """Add an op that computes ``expression``, whose numbers are op indices; shape, type and FLOPs follow from it.
@@ -88,7 +90,9 @@ class WorkloadBuilder:
         sources = expression.leaves
         x = expression.relabelled({op: port for port, op in enumerate(sources)})
         kinds = [self.type_of(op) for op in sources]
-        return self._add(_Op(name, x.op_type, sources, x.result(kinds), x.flops(kinds), 0, meta_op, role, str(x)))
+        return self._add(
+            _WorkloadOp(name, x.op_type, sources, x.result(kinds), x.flops(kinds), 0, meta_op, role, str(x))
+        )
 
     def build(self, outputs: Mapping[str, Expression | int] | None = None) -> Workload:
         """Return the workload of all ops added so far."""
@@ -110,6 +114,6 @@ class WorkloadBuilder:
         )
         return Workload(graph, meta_ops, roles, texts, outputs or {})
 
-    def _add(self, op: _Op) -> int:
+    def _add(self, op: _WorkloadOp) -> int:
         self._ops.append(op)
         return len(self._ops) - 1

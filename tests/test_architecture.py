@@ -115,7 +115,7 @@ each of which has its documentation.
 
 LARGE = {
     "ComputationGraph": 28, "CopiedModel": 27, "Incumbent": 26, "RecordingEvaluator": 26,
-    "RunFolder": 26, "ScheduleProblem": 38, "Session": 27, "_Search": 26,
+    "RunFolder": 26, "ScheduleProblem": 38, "Session": 27, "_SolveRun": 26,
 }  # fmt: skip
 """Classes that have more, and how many they may have."""
 
@@ -143,6 +143,23 @@ def test_classes_stay_small() -> None:
         is_listed = node.name in records or node.name.endswith(("Options", "Config"))
         sizes.append((node.name, len(members_of(node, with_fields=not is_listed))))
     check_limit(sizes, MEMBERS, LARGE)
+
+
+SAME_NAMES = {PACKAGE / "cli", PACKAGE / "api.py", PACKAGE / "optimum.py", PACKAGE / "exports" / "extension"}
+"""Where functions have the names of what they call: commands, calls of the API; and a script that runs by itself."""
+
+
+def test_no_two_classes_and_no_two_public_functions_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in (*SOURCES, *OWN):
+        nodes = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
+        names = {node.name.lstrip("_") for node in nodes}
+        if not SAME_NAMES & {path, *path.parents}:
+            names |= {node.name for node in tree_of(path).body if isinstance(node, ast.FunctionDef)}
+        for name in names:
+            places.setdefault(name, []).append(module_of(path))
+    assert len(places) > 1000
+    assert {name: found for name, found in places.items() if len(found) > 1 and not name.startswith("_")} == {}
 
 
 _METHODS = {"base", "evaluators", "workers", "methods"}

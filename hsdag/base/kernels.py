@@ -1,7 +1,7 @@
 """Kernels: functions over arrays that numba compiles if it is installed, and that Python interprets otherwise.
 
 Searches need numba. A deployment, which cuts a placed model once, can do without it. Compiling takes seconds, which
-does not pay for a few calls on a small problem: ``run`` interprets these.
+does not pay for a few calls on a small problem: ``run_kernel`` interprets these.
 
 Kernels that allocate nothing are built without numba's reference counting (``_nrt``): counting references to the tables
 at every call took more than half of the time of a simulation.
@@ -124,7 +124,7 @@ class _Steps:
     is_compiling = False
 
 
-class _OutOfTime(Exception):  # noqa: N818 - an expected ending: the interpreter goes on
+class _CompilationTimeout(Exception):  # noqa: N818 - an expected ending: the interpreter goes on
     """Raised when kernels have used up the time that they may take to compile."""
 
 
@@ -148,7 +148,7 @@ class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
         self.depth += 1
         if now_s - self.begin_s >= self.left_s and getattr(self.thread, "calls", 0) > 0:
             self.is_abandoned = True
-            raise _OutOfTime
+            raise _CompilationTimeout
 
     def on_end(self, _: Any) -> None:
         """Subtract the time that a kernel took to compile, with its callees."""
@@ -164,7 +164,7 @@ if njit is not None:
 
 @contextmanager
 def compiling(*, is_short: bool = False) -> Iterator[None]:
-    """Make ``run`` compile whatever it calls, as many calls are about to follow; no effect if ``is_short``."""
+    """Make ``run_kernel`` compile whatever it calls, as many calls are about to follow; no effect if ``is_short``."""
     before, _Steps.is_compiling = _Steps.is_compiling, not is_short
     try:
         yield
@@ -174,7 +174,7 @@ def compiling(*, is_short: bool = False) -> Iterator[None]:
 
 @contextmanager
 def compiling_at_most(seconds: float) -> Iterator[None]:
-    """Let ``run`` and ``run_few`` compile kernels for ``seconds`` in all, and interpret the others.
+    """Let ``run_kernel`` and ``run_few`` compile kernels for ``seconds`` in all, and interpret the others.
 
     Within another limit, the smaller one holds. Compiled code is cached, so the next process has more time for the
     rest.
@@ -216,11 +216,11 @@ def _in_time(function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
 
 
 def is_interpreted(steps: float) -> bool:
-    """Return whether ``run`` interprets a kernel that has taken this number of steps."""
+    """Return whether ``run_kernel`` interprets a kernel that has taken this number of steps."""
     return steps <= float(os.environ.get(INTERPRETED_VARIABLE, INTERPRETED_STEPS))
 
 
-def run(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
+def run_kernel(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
     """Call a kernel that takes about ``steps``, in units of the time to simulate one op.
 
     It is interpreted until all its calls together have taken many steps; then it is compiled. Both give the same
@@ -236,7 +236,7 @@ def run(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
 
 
 def run_few(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
-    """Call a kernel of which a search makes few calls, with ``steps`` in all; see ``run``.
+    """Call a kernel of which a search makes few calls, with ``steps`` in all; see ``run_kernel``.
 
     On small problems it is interpreted even if the search compiles its kernels beforehand.
     """

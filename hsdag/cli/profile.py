@@ -34,7 +34,7 @@ def profile(
 ) -> None:
     """Measure the time of every op on every device, of launches and of transfers."""
     from hsdag.base.errors import OptionError
-    from hsdag.commands.profile import AssumedCosts, ProfileResult, assumed_costs
+    from hsdag.commands.profile import AssumedCosts, ProfileResult, platform_costs
     from hsdag.commands.profile import profile as measured_profile
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios
@@ -55,7 +55,7 @@ def profile(
         raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
     else:
         scenarios = parse_scenarios(data_shapes or (), tokens)
-        problem = assumed_costs(model, load_platform(platform), input_shapes(shape), scenarios)
+        problem = platform_costs(model, load_platform(platform), input_shapes(shape), scenarios)
         names = list(problem.device_names)
         answer = AssumedCosts(costs=str(written), source=problem.source.value, devices=names, ops=problem.num_ops)
     write_problem(problem, written)

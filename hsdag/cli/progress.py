@@ -95,8 +95,8 @@ class Estimate:
         if not self._is_known:
             return ""
         if self.over_s > LATE_S:
-            return f"{in_words(self.over_s)} longer than planned"
-        return f"{100 * self.share:.0f}%, {in_words(self.left_s)} left"
+            return f"{duration_in_words(self.over_s)} longer than planned"
+        return f"{100 * self.share:.0f}%, {duration_in_words(self.left_s)} left"
 
     @property
     def _spent_s(self) -> float:
@@ -209,7 +209,7 @@ class SearchProgress:
             say(self.line)
 
 
-def in_words(seconds: float) -> str:
+def duration_in_words(seconds: float) -> str:
     """Format a duration as ``45 s``, ``2 min 5 s`` or ``1 h 20 min``."""
     whole = round(max(seconds, 0.0))
     if whole < 60:

@@ -18,7 +18,7 @@ from hsdag.base.errors import OptionError, SearchError, checked, chosen, option
 from hsdag.base.processes import CandidateFailed
 from hsdag.commands.place.comparison import family_ratios
 from hsdag.commands.place.load_placement import load_placement
-from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.loaded_model import ModelInputs
 from hsdag.commands.place.records import ScenarioRecord
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.session import Session, measured_timeline, placed_candidate
@@ -31,7 +31,7 @@ from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement,
 from hsdag.methods import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.runtime.machine.devices import DeviceSet, canonical, default_of, make_core, named_devices
-from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.latency import LatencyComparison, Protocol, Ratio, measure_in_rounds
 from hsdag.runtime.measuring.messages import Candidate, Opened
 from hsdag.runtime.measuring.runner import PERIOD_S, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
@@ -246,7 +246,7 @@ def bench(
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)
-    given = Inputs(input_shapes(shape), spare, scenarios, None if inputs is None else Path(inputs), seed)
+    given = ModelInputs(input_shapes(shape), spare, scenarios, None if inputs is None else Path(inputs), seed)
     source, found = compared.model_meant_by(model), DeviceSet(compared.devices, ())
     with Session(source, found, given, executor="cuda" if compared.on_torch else "hetero") as session:
         candidates = compared.candidates(session, tuning.properties())
@@ -435,7 +435,7 @@ def _defaults(placements: Iterable[Placement], named: Collection[str]) -> tuple[
 
 def _measure(
     runner: CandidateRunner, candidates: Mapping[str, Candidate], protocol: Protocol, seed: int
-) -> tuple[Comparison, dict[str, Opened], dict[str, tuple[float | None, ...]]]:
+) -> tuple[LatencyComparison, dict[str, Opened], dict[str, tuple[float | None, ...]]]:
     """Measure candidates in common rounds for the whole time of the protocol.
 
     With several scenarios and the objective latency, the second half of the time is for single scenarios.
@@ -453,7 +453,7 @@ def _measure(
             opened[name] = runner.open(name, candidate)
         except CandidateFailed as failure:
             failures[name] = failure.reason
-    comparison = compare(runner.run, list(opened), list(candidates), protocol, np.random.default_rng(seed))
+    comparison = measure_in_rounds(runner.run, list(opened), list(candidates), protocol, np.random.default_rng(seed))
     scenario_s: dict[str, tuple[float | None, ...]] = {}
     if several > 1:
         keys = {f"{name}\n{k}": (name, k) for name in comparison.samples for k in range(several)}
@@ -462,19 +462,19 @@ def _measure(
             name, scenario = keys[key]
             return runner.run_scenario(name, runs, scenario)
 
-        each = compare(run, list(keys), list(keys), protocol, np.random.default_rng(seed))
+        each = measure_in_rounds(run, list(keys), list(keys), protocol, np.random.default_rng(seed))
         medians_s = {key: each.median(key) if key in each.samples else None for key in keys}
         for name in comparison.samples:
             scenario_s[name] = tuple(s for key, s in medians_s.items() if keys[key][0] == name)
     for name in opened:
         runner.close(name)
-    return Comparison(comparison.samples, {**failures, **comparison.failures}), opened, scenario_s
+    return LatencyComparison(comparison.samples, {**failures, **comparison.failures}), opened, scenario_s
 
 
 def _rows(
     candidates: Mapping[str, Candidate],
-    latency: Comparison,
-    throughput: Comparison,
+    latency: LatencyComparison,
+    throughput: LatencyComparison,
     opened: Mapping[str, Opened],
     scenario_s: Mapping[str, tuple[float | None, ...]],
 ) -> list[BenchRow]:

@@ -39,7 +39,7 @@ LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
-class Probe:
+class OpComparison:
     """Comparison of an op's output on two devices, in the model cut after it.
 
     ``difference`` is relative to the largest value, None for values that are not finite. ``failure`` says why the op
@@ -71,12 +71,12 @@ class Bisection(Record):
     model: str
     devices: tuple[str, str]
     tolerance: float
-    whole: Probe
+    whole: OpComparison
     num_ops: int
-    first: Probe | None
-    alone: Probe | None
-    reads: tuple[Probe, ...]
-    probes: tuple[Probe, ...]
+    first: OpComparison | None
+    alone: OpComparison | None
+    reads: tuple[OpComparison, ...]
+    probes: tuple[OpComparison, ...]
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -123,10 +123,10 @@ class Bisection(Record):
 class Bisector:
     """Search over the ops of a graph; ``look`` compares an op on both devices and is called once per op."""
 
-    def __init__(self, graph: ComputationGraph, look: Callable[[int], Probe]) -> None:
+    def __init__(self, graph: ComputationGraph, look: Callable[[int], OpComparison]) -> None:
         self._graph = graph
         self._look = look
-        self.probes: dict[int, Probe] = {}
+        self.probes: dict[int, OpComparison] = {}
         self.is_op: BoolArray = ~floating_ops(graph) & ~np.isin(graph.op_types, ("Parameter", "Result", "Assign"))
         self._order: list[int] = graph.topological_order.tolist()
         self._before = [0] * graph.num_ops  # ancestors of each op, as a bit set
@@ -169,7 +169,7 @@ class Bisector:
                 left &= ~(self._before[middle] | 1 << middle)
         return accused
 
-    def _at(self, v: int) -> Probe:
+    def _at(self, v: int) -> OpComparison:
         """Return the probe of op v, made on first use."""
         if v not in self.probes:
             self.probes[v] = self._look(v)
@@ -186,7 +186,7 @@ class Looks:
     tolerance: float
     on_step: Callable[[str], None]
 
-    def __call__(self, v: int | None, *, alone: bool = False) -> Probe:
+    def __call__(self, v: int | None, *, alone: bool = False) -> OpComparison:
         """Compare op v in the model cut after it, or ``alone`` on equal inputs; None for the outputs of the model."""
         name, kind = ("the outputs", "Model") if v is None else (self.graph.op_names[v], self.graph.op_types[v])
         self.on_step(f"{'alone' if alone else 'up to'} {name}")
@@ -194,9 +194,9 @@ class Looks:
         try:
             distances = self.client.call(request, LIMIT_S, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
-            return Probe(name, kind, None, False, failure.reason)
+            return OpComparison(name, kind, None, False, failure.reason)
         apart = distances["max_relative"]
-        return Probe(name, kind, apart, apart is None or apart > self.tolerance)
+        return OpComparison(name, kind, apart, apart is None or apart > self.tolerance)
 
 
 def bisect(

@@ -123,7 +123,7 @@ class Setup(Record):
             )
 
 
-class Row(Record):
+class MethodRow(Record):
     """The figures of a method over its runs.
 
     Args:
@@ -148,12 +148,12 @@ class Row(Record):
     gap: float
 
     @staticmethod
-    def of(method: str, runs: Sequence[Trial], largest_bound_s: float) -> Row:
+    def of(method: str, runs: Sequence[Trial], largest_bound_s: float) -> MethodRow:
         """Return the row of a method from its runs, at least one of which has a value."""
         values_s = np.array([run.value_s for run in runs if run.value_s is not None])
         num, mean_s = len(values_s), float(values_s.mean())
         deviation_s = float(values_s.std(ddof=1)) if num > 1 else 0.0
-        return Row(
+        return MethodRow(
             method=method,
             runs=num,
             mean_s=mean_s,
@@ -167,7 +167,7 @@ class Row(Record):
         )
 
 
-class Pair(Record):
+class MethodPair(Record):
     """The values of one method relative to those of another.
 
     Args:
@@ -239,16 +239,16 @@ class Comparison(Displayable, Record):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[MethodRow]:
         """Return the row of every method that found a plan, sorted by mean."""
         runs = {method: self._runs_of(method) for method in self.setup.methods}
         found = [method for method in runs if any(run.value_s is not None for run in runs[method])]
-        rows = [Row.of(method, runs[method], self.lower_bound_s) for method in found]
+        rows = [MethodRow.of(method, runs[method], self.lower_bound_s) for method in found]
         return sorted(rows, key=lambda row: row.mean_s)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[MethodPair]:
         """Return every pair of methods that both found a plan with the same seed; the smaller mean is ``method``."""
         found = {
             row.method: {run.seed: run.value_s for run in self._runs_of(row.method) if run.value_s} for row in self.rows
@@ -261,7 +261,7 @@ class Comparison(Displayable, Record):
             own_s, other_s = (np.array([found[name][seed] for seed in seeds]) for name in (method, versus))
             ratio = paired_ratio(other_s, own_s, len(both))
             ci95 = (ratio.low, ratio.high) if len(seeds) >= LEAST_FOR_INTERVAL else None
-            pairs.append(Pair(method=method, versus=versus, seeds=len(seeds), ratio=ratio.value, ci95=ci95))
+            pairs.append(MethodPair(method=method, versus=versus, seeds=len(seeds), ratio=ratio.value, ci95=ci95))
         return pairs
 
     @computed_field  # type: ignore[prop-decorator]
@@ -319,7 +319,7 @@ class Comparison(Displayable, Record):
         return [run for run in self.runs if run.method == method]
 
 
-def _times(pair: Pair) -> str:
+def _times(pair: MethodPair) -> str:
     """Return a pair's ratio and interval as a cell of the table."""
     within = "" if pair.ci95 is None else f" ({pair.ci95[0]:.3f}..{pair.ci95[1]:.3f})"
     return f"{pair.ratio:.3f}{within}"
@@ -507,11 +507,11 @@ def problem_called(
     if path.suffix == ".json":
         return read_problem(path)
 
-    from hsdag.commands.profile import assumed_costs, profile
+    from hsdag.commands.profile import platform_costs, profile
     from hsdag.ir.graph.reader import input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios
 
     if platform is not None:
-        return assumed_costs(path, load_platform(platform), input_shapes(shape), parse_scenarios(data_shape, tokens))
+        return platform_costs(path, load_platform(platform), input_shapes(shape), parse_scenarios(data_shape, tokens))
     of_model: dict[str, Any] = {"shape": shape, "data_shape": data_shape, "tokens": tokens, "on_step": on_step}
     return profile(path, devices, partition_cpu=partition_cpu, **of_model).schedule

@@ -268,10 +268,10 @@ def _of_devices_together(
     model: str | Path, devices: DeviceSet, shapes: Shapes, scenarios: Sequence[Scenario]
 ) -> tuple[dict[str, IntArray], ShardBound | None]:
     """Return the ops that each device does not run, by its name, and what dividing the model could gain at most."""
-    from hsdag.commands.place.loaded_model import Inputs
+    from hsdag.commands.place.loaded_model import ModelInputs
     from hsdag.commands.place.session import Session  # imported here because it loads all of a search
 
-    with Session(model, devices, Inputs(shapes, scenarios=scenarios)) as session:
+    with Session(model, devices, ModelInputs(shapes, scenarios=scenarios)) as session:
         missing = {spec.name: session.unsupported_ops(spec) for spec in devices.placed}
         return missing, shard_bound(session, session.profile(side_by_side=True))
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.base.errors import checked
-from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.loaded_model import ModelInputs
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.coarsen import CoarseGraph, placement_units
 from hsdag.ir.graph.colocation import floating_ops
@@ -202,7 +202,7 @@ def profile(
     """
     found = resolve_devices(devices, partition_cpu)
     scenarios = parse_scenarios(data_shape, tokens)
-    given = Inputs(input_shapes(shape), None, scenarios, None if inputs is None else Path(inputs), seed)
+    given = ModelInputs(input_shapes(shape), None, scenarios, None if inputs is None else Path(inputs), seed)
     with Session(model, found, given) as session:
         profile = session.profile(ProfileCache(None) if fresh else None, on_step=on_step, side_by_side=True)
         problem = session.problem(profile=profile)
@@ -232,11 +232,13 @@ def profile(
         ops=session.graph.num_ops,
         units=problem.num_units,
         heaviest=heaviest,
-        schedule=replace(tied(costs, problem.units), model=session.model_record, devices=session.devices.placed),
+        schedule=replace(
+            colocated_by_unit(costs, problem.units), model=session.model_record, devices=session.devices.placed
+        ),
     )
 
 
-def assumed_costs(
+def platform_costs(
     source: Any,
     platform: Platform,
     shapes: Shapes | None = None,
@@ -244,10 +246,12 @@ def assumed_costs(
 ) -> ScheduleProblem:
     """Return a model's costs calculated from the figures of a platform. Raises ModelError as reading a model does."""
     graph = read_sized(source, shapes, scenarios)
-    return replace(tied(analytic_costs(graph, platform), placement_units(graph)), model=ModelRecord.of(graph))
+    return replace(
+        colocated_by_unit(analytic_costs(graph, platform), placement_units(graph)), model=ModelRecord.of(graph)
+    )
 
 
-def tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:
+def colocated_by_unit(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:
     """Return a problem over ops whose ops are co-located by placement unit, so that answers name the model's ops."""
     names = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
     return replace(problem, labels=replace(problem.labels, colocate=names))

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.base.errors import OptionError, PlacementError, chosen, option
-from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.loaded_model import ModelInputs
 from hsdag.commands.place.session import Session
 from hsdag.ir.device import DeviceIndex
 from hsdag.ir.graph.build import graph_of
@@ -107,7 +107,7 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
     """
     names = DeviceIndex.of(placement.devices).names
     devices = DeviceSet(tuple(placement.devices), ())
-    with Session(path, devices, Inputs(shapes), executor="work-conserving") as session:
+    with Session(path, devices, ModelInputs(shapes), executor="work-conserving") as session:
         profile = session.profile(side_by_side=True)
     graph = graph_of(model)
     found = shard(model, graph, *regions_of(placement, graph), names)

@@ -20,7 +20,7 @@ from hsdag.base.files import new_folder
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
 from hsdag.exports.language import NO_EXTENSIONS, WHISPER, copy_folder, for_genai, is_in_folder, pipeline_of
 from hsdag.exports.library import write_library
-from hsdag.exports.parts import Source, placed_parts
+from hsdag.exports.parts import PortSource, placed_parts
 from hsdag.exports.usage import Usage, write_usage
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.graph.reader import export_otherwise, input_name, save_ir
@@ -136,7 +136,7 @@ def _write_op(placement: Placement, model: ov.Model, folder: Path, out_path: Pat
             f"one op that {option('format')} openvino makes of such a placement: place the model with "
             f"{option('executor')} hetero"
         )
-    plan = _Plan(whole, folder / "parts")
+    plan = _ExtensionFiles(whole, folder / "parts")
     for copy in placement.copies or ():
         if copy.device is None:
             plan.add_parts(copy.pipeline(placement), copy.requests)
@@ -158,7 +158,7 @@ def _write_op(placement: Placement, model: ov.Model, folder: Path, out_path: Pat
 
 
 @dataclass(eq=False)
-class _Plan:
+class _ExtensionFiles:
     """The files of what the op runs, in a folder named after its content: models, and a text file ``plan.txt``."""
 
     model: ov.Model
@@ -215,7 +215,7 @@ class _Plan:
         return self.devices.index(text)
 
 
-def _sources(sources: Iterable[Source]) -> str:
+def _sources(sources: Iterable[PortSource]) -> str:
     return _many(f"{source.part} {source.port}" for source in sources)
 
 

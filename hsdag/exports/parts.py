@@ -22,7 +22,7 @@ from hsdag.runtime.objectives import find_objective
 
 
 @dataclass(frozen=True)
-class Source:
+class PortSource:
     """Output ``port`` of part ``part``, or input ``port`` of the model if ``part`` is MODEL_INPUT."""
 
     part: int
@@ -35,7 +35,7 @@ class Part:
 
     model: ov.Model
     device: DeviceSpec
-    reads: tuple[Source, ...]
+    reads: tuple[PortSource, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class PlacedParts:
     """Parts in an order in which they can run, and the source of each output of the model."""
 
     parts: tuple[Part, ...]
-    outputs: tuple[Source, ...]
+    outputs: tuple[PortSource, ...]
 
 
 def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
@@ -60,7 +60,7 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     cut = plan_cut(graph, home, len(devices), by_load=is_steady).cut
     op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}
     input_ops = (op[node.get_name()] for node in model.get_parameters())
-    fed = {Tensor(MODEL_INPUT, v, 0): Source(MODEL_INPUT, k) for k, v in enumerate(input_ops)}
+    fed = {Tensor(MODEL_INPUT, v, 0): PortSource(MODEL_INPUT, k) for k, v in enumerate(input_ops)}
     parts: list[Part] = []
     single = {d for d, device in enumerate(devices) if has_one_thread(device)}
     submodels = build_submodels(model, cut, in_bf16(devices), single)
@@ -72,7 +72,7 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     return PlacedParts(tuple(parts), tuple(fed[results[op[node.get_name()]]] for node in model.get_results()))
 
 
-def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[Source, ...]:
+def _trimmed(submodel: Submodel, fed: dict[Tensor, PortSource], part: int) -> tuple[PortSource, ...]:
     """Return what the inputs of submodel number ``part`` read, and add its outputs to ``fed``.
 
     Removes the constant that only the executor needs, inputs that nothing reads, and outputs that repeat an input or
@@ -82,7 +82,7 @@ def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[
     model.remove_result(model.get_results()[-1])
     pairs = zip(model.get_parameters(), submodel.inputs, strict=True)
     source_of = {parameter.get_name(): fed[tensor] for parameter, tensor in pairs}
-    handed: dict[tuple[str, int], Source] = {}
+    handed: dict[tuple[str, int], PortSource] = {}
     for result, tensor in zip(model.get_results(), submodel.outputs, strict=True):
         source = result.input_value(0)
         passed = _passed_on(source).get_node().get_name()
@@ -91,7 +91,7 @@ def _trimmed(submodel: Submodel, fed: dict[Tensor, Source], part: int) -> tuple[
             fed[tensor] = source_of[passed] if passed in source_of else handed[key]
             model.remove_result(result)
         else:
-            fed[tensor] = handed[key] = Source(part, len(handed))
+            fed[tensor] = handed[key] = PortSource(part, len(handed))
     read = {value.get_node().get_name() for node in model.get_ordered_ops() for value in node.input_values()}
     for parameter in model.get_parameters():
         if parameter.get_name() not in read:

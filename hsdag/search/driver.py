@@ -232,7 +232,7 @@ def shortage(each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> t
     return words, enough * each_s - left_s
 
 
-class _Compiling(numba_event.Listener):
+class _CompilationListener(numba_event.Listener):
     """Listener that reports the first compilation of a function, and adds up the seconds of all compilations."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -285,7 +285,7 @@ def compile_search(
     placer.check(problem)
     graph = problem.units.fine
     of_lists = float((graph.num_ops + graph.num_edges) * problem.num_devices * (FEW_PLANS + problem.num_devices))
-    listener = _Compiling(say)
+    listener = _CompilationListener(say)
     with numba_event.install_listener("numba:compile", listener):
         with compiling(is_short=is_interpreted(placer.num_tried * steps)):
             evaluate()

@@ -16,7 +16,7 @@ from hsdag.ir.placement.placement import FORMAT_NAME, Placement
 from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order, Semantics
 from hsdag.runtime.simulator.simulation import Simulation, simulate
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.runtime.timeline import Timeline
@@ -68,8 +68,8 @@ class SimulateResult(Simulated):
                 str(int((run.device == d).sum())),
                 f"{1e3 * run.busy_s[d]:.4g}",
                 f"{100 * run.busy_s[d] / run.makespan_s:.1f}" if run.makespan_s else "-",
-                megabytes(run.peak_memory_bytes[d]),
-                megabytes(problem.memory_bytes[d]) if np.isfinite(problem.memory_bytes[d]) else "-",
+                rounded_megabytes(run.peak_memory_bytes[d]),
+                rounded_megabytes(problem.memory_bytes[d]) if np.isfinite(problem.memory_bytes[d]) else "-",
             ]
             for d, name in enumerate(problem.device_names)
         ]
@@ -78,7 +78,7 @@ class SimulateResult(Simulated):
     def sentence(self) -> str:
         """Return a sentence with the value and the transfers."""
         value = f"{self.objective.label} {self.objective.text(self.value)}"
-        return f"Simulated {value}; {self.run.num_transfers} transfers, {megabytes(self.run.transfer_bytes)} MB"
+        return f"Simulated {value}; {self.run.num_transfers} transfers, {rounded_megabytes(self.run.transfer_bytes)} MB"
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class SimulateResult(Simulated):
         return (f"SIMULATED {self.problem.name}. {self.sentence()}",)
 
 
-def megabytes(size_bytes: float) -> str:
+def rounded_megabytes(size_bytes: float) -> str:
     """Return a size in MB (millions of bytes), with four digits."""
     return f"{size_bytes / 1e6:.4g}"
 
@@ -125,7 +125,7 @@ def parse_semantics(execution: str, order: str | None, links: str, seed: int = 0
     return Semantics(
         execution=Execution(chosen("execution", execution, [each.value for each in Execution])),
         order=None if order is None else Order(chosen("order", order, [each.value for each in Order])),
-        links=Links(chosen("links", links, [each.value for each in Links])),
+        links=LinkSharing(chosen("links", links, [each.value for each in LinkSharing])),
         seed=seed,
     )
 

@@ -59,10 +59,10 @@ def solve(
     """
     watcher = watcher or Watcher()
     with pool_of(options.workers, watcher.note) as pool:
-        return _Search(problem, placer, options, watcher, pool, on_better).run()
+        return _SolveRun(problem, placer, options, watcher, pool, on_better).run()
 
 
-class _Search:
+class _SolveRun:
     """A search from the single devices to the answer."""
 
     def __init__(

@@ -35,7 +35,7 @@ OPEN = -1
 """Number of rows of a model that takes any number of them."""
 
 
-def rows_of(ports: Sequence[Any]) -> int:
+def batch_rows(ports: Sequence[Any]) -> int:
     """Return the number of rows that all inputs and outputs have, OPEN if any; 0 where they differ."""
     shapes = [port.get_partial_shape() for port in ports]
     if any(shape.rank.is_dynamic or not len(shape) for shape in shapes):
@@ -49,7 +49,7 @@ def is_by_rows(model: ov.Model) -> bool:
 
     The rules for dividing ops decide that, for two rows (docs/shards.md, ``rows``).
     """
-    if rows_of([*model.inputs, *model.outputs]) != OPEN:
+    if batch_rows([*model.inputs, *model.outputs]) != OPEN:
         return False
     clone = model.clone()
     clone.reshape({port: ov.PartialShape([2, *list(port.get_partial_shape())[1:]]) for port in clone.inputs})
@@ -78,7 +78,7 @@ class Batches:
         self._model = model
         self._num_copies = num_copies
         self._is_by_rows = is_by_rows
-        self._rows = rows_of([*model.inputs, *model.outputs])
+        self._rows = batch_rows([*model.inputs, *model.outputs])
         self.tried: dict[int, list[tuple[float, float]]] = {}  # by N: seconds whole (0: outputs differ), divided
 
     def infer(self, inputs: Any, whole: Any, *, is_busy: bool) -> Outputs | None:

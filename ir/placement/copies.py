@@ -15,7 +15,7 @@ import openvino as ov
 from hsdag.base.errors import DeviceError, ExecutionError, last_line
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.batches import Batches, is_by_rows
-from hsdag.ir.ports import CompiledModel, Outputs, Request
+from hsdag.ir.ports import CompiledModel, InferenceRequest, Outputs
 
 LATEST_SHARE = 0.2
 """Weight of the latest inference in the moving average of a copy's time per inference."""
@@ -237,7 +237,7 @@ class CopiedModel(CompiledModel):
             getattr(copy.compiled, "close", bool)()  # a pipeline has threads of its own
 
 
-class CopiesRequest(Request):
+class CopiesRequest(InferenceRequest):
     """A request for one inference at a time, each on the copy that is expected to end it first."""
 
     def __init__(self, model: CopiedModel) -> None:

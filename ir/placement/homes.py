@@ -48,7 +48,7 @@ def op_homes(placement: Placement, graph: ComputationGraph) -> list[str]:
     return [homes[op] for op in graph.canonical_names]
 
 
-def op_priority(placement: Placement, graph: ComputationGraph) -> list[int | None] | None:
+def placed_priority(placement: Placement, graph: ComputationGraph) -> list[int | None] | None:
     """Return [N] the rank of each op of a graph, None where it has none; None if no op has one."""
     return [placement.priority.get(op) for op in graph.canonical_names] if placement.priority else None
 

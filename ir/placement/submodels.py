@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.base.kernels import bare, run
+from hsdag.base.kernels import bare, run_kernel
 from hsdag.ir.graph.colocation import kept_compressed, known_ops, read_by_repeated, repeated_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
@@ -67,7 +67,9 @@ class SubmodelCollector:
         for b, device in enumerate(np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)):
             label = self._label(device, work)
             crossed.launches[b] = np.bincount(device[label == np.arange(len(label))], minlength=num_devices)
-            run(count_crossings, self._steps, self.nodes, device, label, scratch, crossed.num[b], crossed.size_bytes[b])
+            run_kernel(
+                count_crossings, self._steps, self.nodes, device, label, scratch, crossed.num[b], crossed.size_bytes[b]
+            )
         return crossed
 
     @property
@@ -76,7 +78,7 @@ class SubmodelCollector:
 
     def _label(self, device: IntArray, work: Workspace) -> IntArray:
         """Return [M] the first node of each node's submodel; the array belongs to the workspace."""
-        run(split, self._steps, self.nodes.net, work, device)
+        run_kernel(split, self._steps, self.nodes.net, work, device)
         return work.parts.label
 
 

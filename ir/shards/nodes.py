@@ -11,7 +11,7 @@ from openvino import opset13
 
 from hsdag.ir.graph.readers import read_instead
 from hsdag.ir.shards.regions import Shapes
-from hsdag.ir.shards.rules import RULES, Op, Span, elementwise, shape_of
+from hsdag.ir.shards.rules import RULES, NodeView, Span, elementwise, shape_of
 
 MARK = "@"
 """Separator between an op's name and the device of its shard."""
@@ -76,7 +76,7 @@ class AddedNodes:
         split = value.get_node()
         if split.get_type_name() not in ("Split", "VariadicSplit"):
             return value
-        axis = Op(split).axes(1)
+        axis = NodeView(split).axes(1)
         sizes = [-1 if axis is None else shape_of(port)[min(axis)] for port in split.outputs()]
         if axis is None or min(sizes) < 0:
             return value

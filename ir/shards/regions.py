@@ -16,7 +16,7 @@ import openvino as ov
 
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
-from hsdag.ir.shards.rules import Op, Piece, Span, contraction, partial_piece, piece_of
+from hsdag.ir.shards.rules import NodeView, Piece, Span, contraction, partial_piece, piece_of
 
 Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "replicated"]
 """How a region is divided (docs/shards.md); ``replicated`` ops are computed by every device."""
@@ -56,7 +56,7 @@ class Shapes:
         self.model = model
         self.nodes = nodes
         self.runs = runs
-        self._ops: dict[int, Op] = {}
+        self._ops: dict[int, NodeView] = {}
         self._producers: dict[tuple[int, int], int] = {}
         self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
         self._reading = cache(self._part_read)
@@ -69,10 +69,10 @@ class Shapes:
         other.nodes = [named.get(str(v), node) for v, node in enumerate(self.nodes)]
         return other
 
-    def op(self, v: int) -> Op:
+    def op(self, v: int) -> NodeView:
         """Return an op as rules see it."""
         if v not in self._ops:
-            self._ops[v] = Op(self.nodes[v])
+            self._ops[v] = NodeView(self.nodes[v])
         return self._ops[v]
 
     def producer(self, v: int, port: int) -> int:

@@ -27,7 +27,7 @@ from hsdag.ir.graph.folding import folded_clone
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, STATE_TYPES, computed_once
 from hsdag.ir.shards.nodes import AddedNodes
 from hsdag.ir.shards.regions import Region, Shapes
-from hsdag.ir.shards.rules import Op, Piece, Span, gives, piece_of, shape_of
+from hsdag.ir.shards.rules import NodeView, Piece, Span, gives, piece_of, shape_of
 
 LARGE_BYTES = 4096
 """Constants of more bytes are weights, on whose values no shape depends."""
@@ -301,7 +301,7 @@ class _Writer:
             values = sliced_constant(node, span, fills=self.fills)
             if values is not None:
                 return self.nodes.named(values, v, device, "/weights").output(0)
-        piece = piece_of(Op(node), span)
+        piece = piece_of(NodeView(node), span)
         if piece is None:
             return self.nodes.sliced(source, v, device, span)
         inputs = [

@@ -54,7 +54,7 @@ class Piece:
     numbers: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
-class Op:
+class NodeView:
     """A node as rules see it."""
 
     def __init__(self, node: ov.Node) -> None:
@@ -99,7 +99,7 @@ class Op:
         return Piece(tuple(span if i == port else None for i in range(len(self.inputs))))
 
 
-Rule: TypeAlias = Callable[[Op, Span], Piece | None]
+Rule: TypeAlias = Callable[[NodeView, Span], Piece | None]
 
 
 def shape_of(value: Any) -> Shape:
@@ -116,19 +116,19 @@ def broadcast(shape: Shape, rank: int, span: Span) -> Span | None:
     return None if axis < 0 or shape[axis] == 1 else span.along(axis)
 
 
-def elementwise(op: Op, span: Span) -> Piece | None:
+def elementwise(op: NodeView, span: Span) -> Piece | None:
     """Divide an op that computes each number from the numbers at the same place."""
     if len(op.inputs) > 1 and op.attributes.get("auto_broadcast", "numpy") == "pdpd":
         return None
     return Piece(tuple(broadcast(shape, op.rank, span) for shape in op.inputs))
 
 
-def of_first(op: Op, span: Span) -> Piece | None:
+def of_first(op: NodeView, span: Span) -> Piece | None:
     """Divide an op that reads its first input at the same place, the others in full; variables start with the range."""
     return op.only(span) if op.inputs else None
 
 
-def prelu(op: Op, span: Span) -> Piece | None:
+def prelu(op: NodeView, span: Span) -> Piece | None:
     """Divide a PRelu; a slope of one axis belongs to the channels, axis 1."""
     slope = op.inputs[1]
     if len(slope) != 1 or len(op.inputs[0]) == 1:
@@ -136,7 +136,7 @@ def prelu(op: Op, span: Span) -> Piece | None:
     return Piece((span, span.along(0) if span.axis == 1 and slope[0] != 1 else None))
 
 
-def matmul(op: Op, span: Span) -> Piece | None:
+def matmul(op: NodeView, span: Span) -> Piece | None:
     """Divide a product: rows of the result by rows of the first input, columns by columns of the second."""
     a, b = op.inputs
     if min(len(a), len(b)) < 2:
@@ -148,7 +148,7 @@ def matmul(op: Op, span: Span) -> Piece | None:
     return elementwise(op, span)
 
 
-def _window(op: Op, span: Span) -> tuple[Span, dict[str, Any]] | None:
+def _window(op: NodeView, span: Span) -> tuple[Span, dict[str, Any]] | None:
     """Return the rows that windows over ``span`` reach, and the attributes that pad them.
 
     Padding stays at the outer edges alone. None where windows lie in the padding, or where ``auto_pad`` depends on a
@@ -168,14 +168,14 @@ def _window(op: Op, span: Span) -> tuple[Span, dict[str, Any]] | None:
     return Span(axis, max(first, 0), min(last, size)), attributes
 
 
-def _kernel(op: Op, axis: int) -> tuple[int, int, int]:
+def _kernel(op: NodeView, axis: int) -> tuple[int, int, int]:
     """Return the size, stride and dilation of windows along a spatial axis."""
     k = axis - 2
     size = op.attributes["kernel"][k] if "kernel" in op.attributes else op.inputs[1][axis - op.rank]
     return size, op.attributes["strides"][k], op.attributes.get("dilations", [1] * (k + 1))[k]
 
 
-def convolution(op: Op, span: Span) -> Piece | None:
+def convolution(op: NodeView, span: Span) -> Piece | None:
     """Divide a convolution: rows by the rows that windows reach (the halo), channels by filters, batch by itself."""
     if span.axis == 0:
         return op.only(span)
@@ -185,7 +185,7 @@ def convolution(op: Op, span: Span) -> Piece | None:
     return window and Piece((window[0], None), window[1])
 
 
-def group_convolution(op: Op, span: Span) -> Piece | None:
+def group_convolution(op: NodeView, span: Span) -> Piece | None:
     """Divide a group convolution like a convolution; channels in whole groups, which read channels of their own."""
     if span.axis != 1:
         return convolution(op, span)
@@ -196,7 +196,7 @@ def group_convolution(op: Op, span: Span) -> Piece | None:
     return Piece((Span(1, first * each_in, last * each_in), Span(0, first, last)))
 
 
-def pool(op: Op, span: Span) -> Piece | None:
+def pool(op: NodeView, span: Span) -> Piece | None:
     """Divide a pooling: rows by the rows that windows reach; channels and the batch by themselves."""
     if len(op.outputs) > 1 and op.node.output(1).get_target_inputs():
         return None  # its second output has indices into a whole tensor
@@ -218,24 +218,24 @@ def pool(op: Op, span: Span) -> Piece | None:
     return Piece((rows,), {**attributes, "rounding_type": "floor"})
 
 
-def _extent(op: Op, axis: int) -> int:
+def _extent(op: NodeView, axis: int) -> int:
     """Return the number of rows from the first of a window to its last."""
     kernel, _, dilation = _kernel(op, axis)
     return (kernel - 1) * dilation + 1
 
 
-def _reach(op: Op, axis: int) -> int:
+def _reach(op: NodeView, axis: int) -> int:
     """Return the row at which the last window along an axis ends."""
     stride, before = _kernel(op, axis)[1], int(op.attributes["pads_begin"][axis - 2])
     return (op.outputs[0][axis] - 1) * stride - before + _extent(op, axis)
 
 
-def concat(op: Op, span: Span) -> Piece | None:
+def concat(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axes that are not concatenated."""
     return None if op.attributes["axis"] % op.rank == span.axis else Piece((span,) * len(op.inputs))
 
 
-def transpose(op: Op, span: Span) -> Piece | None:
+def transpose(op: NodeView, span: Span) -> Piece | None:
     """Divide along the input's axis that the order puts there."""
     order = op.constant(1)
     return None if order is None else op.only(span.along((order or list(range(op.rank))[::-1])[span.axis]))
@@ -269,7 +269,7 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
     return None
 
 
-def reshape(op: Op, span: Span) -> Piece | None:
+def reshape(op: NodeView, span: Span) -> Piece | None:
     """Divide along axes that survive as a factor; the pattern gets the size of the range."""
     known = op.constant(1)
     copied = known if known is not None and op.attributes["special_zero"] else []
@@ -284,7 +284,7 @@ def reshape(op: Op, span: Span) -> Piece | None:
     return Piece((source, None), {"special_zero": bool(copied)}, {1: np.array(pattern)})
 
 
-def _with_unknown_sizes_named(op: Op, copied: Sequence[int]) -> tuple[Shape, Shape]:
+def _with_unknown_sizes_named(op: NodeView, copied: Sequence[int]) -> tuple[Shape, Shape]:
     """Return the sizes of input and result, with each unknown one a negative number, the same for equal ones.
 
     They are equal where a zero of the pattern ``copied`` says so, or where only one is left of either.
@@ -299,7 +299,7 @@ def _with_unknown_sizes_named(op: Op, copied: Sequence[int]) -> tuple[Shape, Sha
     return source, tuple(target)
 
 
-def unsqueeze(op: Op, span: Span) -> Piece | None:
+def unsqueeze(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axis without the axes that are added before it."""
     added = op.constant(1)
     if added is None:
@@ -308,21 +308,21 @@ def unsqueeze(op: Op, span: Span) -> Piece | None:
     return None if span.axis in added else op.only(span.along(span.axis - sum(axis < span.axis for axis in added)))
 
 
-def squeeze(op: Op, span: Span) -> Piece | None:
+def squeeze(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axis counted with the dropped axes; these are named, as a range may have size 1 too."""
     dropped = {axis for axis, size in enumerate(op.inputs[0]) if size == 1} if len(op.inputs) == 1 else op.axes(1)
     kept = _kept(op, span, dropped)
     return kept and Piece((kept.inputs[0], None), {}, {1: np.array(sorted(dropped or ()))})
 
 
-def _kept(op: Op, span: Span, dropped: set[int] | None) -> Piece | None:
+def _kept(op: NodeView, span: Span, dropped: set[int] | None) -> Piece | None:
     """Return a piece along the input's axis, where the result lacks the axes in ``dropped``."""
     if dropped is None or len(op.inputs[0]) - len(dropped) != op.rank:
         return None
     return op.only(span.along([axis for axis in range(len(op.inputs[0])) if axis not in dropped][span.axis]))
 
 
-def reduction(op: Op, span: Span) -> Piece | None:
+def reduction(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axes that are not reduced."""
     axes = op.axes(1)
     if axes is None:
@@ -332,13 +332,13 @@ def reduction(op: Op, span: Span) -> Piece | None:
     return _kept(op, span, axes)
 
 
-def over_other_axes(op: Op, span: Span, port: int = 1) -> Piece | None:
+def over_other_axes(op: NodeView, span: Span, port: int = 1) -> Piece | None:
     """Divide along the axes that input ``port`` does not name: slices along these are independent of each other."""
     axes = op.axes(port)
     return None if axes is None or span.axis in axes else op.only(span)
 
 
-def interpolate(op: Op, span: Span) -> Piece | None:
+def interpolate(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axes that are not resized; versions 4 and 11 name the resized ones in their last input."""
     if any(any(op.attributes.get(name, ())[span.axis : span.axis + 1]) for name in ("pads_begin", "pads_end")):
         return None
@@ -346,19 +346,19 @@ def interpolate(op: Op, span: Span) -> Piece | None:
     return over_other_axes(op, span, {"opset4": 3, "opset11": 2}.get(version, len(op.inputs)))
 
 
-def softmax(op: Op, span: Span) -> Piece | None:
+def softmax(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axes that are not summed over; TopK names its axis in the same attribute."""
     return None if op.attributes["axis"] % op.rank == span.axis else op.only(span)
 
 
-def batch_norm(op: Op, span: Span) -> Piece | None:
+def batch_norm(op: NodeView, span: Span) -> Piece | None:
     """Divide channels with their statistics; the first version reads the data third and is not divided."""
     if op.node.get_type_info().version_id == "opset1":
         return None
     return Piece((span, *[span.along(0) if span.axis == 1 else None] * (len(op.inputs) - 1)))
 
 
-def gather(op: Op, span: Span) -> Piece | None:
+def gather(op: NodeView, span: Span) -> Piece | None:
     """Divide along the data's axes other than the indexed one, and along those of the indices."""
     axes = op.axes(2)
     if axes is None or op.attributes.get("batch_dims", 0):
@@ -370,7 +370,7 @@ def gather(op: Op, span: Span) -> Piece | None:
     return op.only(span if span.axis < axis else span.along(span.axis - indices + 1))
 
 
-def attention(op: Op, span: Span) -> Piece | None:
+def attention(op: NodeView, span: Span) -> Piece | None:
     """Divide heads and the batch by themselves; queries with their rows of the mask; columns of the values."""
     if span.axis == op.rank - 1:
         return op.only(span.along(len(op.inputs[2]) - 1), port=2)
@@ -380,13 +380,13 @@ def attention(op: Op, span: Span) -> Piece | None:
     return Piece(tuple(ranges))
 
 
-def pad(op: Op, span: Span) -> Piece | None:
+def pad(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axes that get no padding."""
     begins, ends = op.constant(1), op.constant(2)
     return None if begins is None or ends is None or begins[span.axis] or ends[span.axis] else op.only(span)
 
 
-def strided_slice(op: Op, span: Span) -> Piece | None:
+def strided_slice(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axes that are taken in full, if no axis is added or dropped."""
     masks = ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
     steps = [] if len(op.inputs) < 4 else op.constant(3)
@@ -397,13 +397,13 @@ def strided_slice(op: Op, span: Span) -> Piece | None:
     return op.only(span) if is_all else None
 
 
-def slice_(op: Op, span: Span) -> Piece | None:
+def slice_(op: NodeView, span: Span) -> Piece | None:
     """Divide along the axes that are not sliced."""
     axes = op.axes(4) if len(op.inputs) > 4 else set(range(len(op.constant(1) or op.inputs[0])))
     return None if axes is None or span.axis in axes else op.only(span)
 
 
-def broadcast_op(op: Op, span: Span) -> Piece | None:
+def broadcast_op(op: NodeView, span: Span) -> Piece | None:
     """Divide along axes that are not repeated, or that are new; the target gets the size of the range."""
     if op.attributes["mode"] not in ("numpy", "bidirectional"):
         return None
@@ -419,7 +419,7 @@ def broadcast_op(op: Op, span: Span) -> Piece | None:
     return Piece((source, None), {}, {1: np.array(target)})
 
 
-def tile(op: Op, span: Span) -> Piece | None:
+def tile(op: NodeView, span: Span) -> Piece | None:
     """Divide along axes that are not repeated."""
     repeats = op.constant(1)
     if repeats is None or op.rank != len(op.inputs[0]):
@@ -457,7 +457,7 @@ RULES: dict[str, Rule] = {
 """Rule of each op type that can be divided; to divide another type, add an entry."""
 
 
-def piece_of(op: Op, span: Span) -> Piece | None:
+def piece_of(op: NodeView, span: Span) -> Piece | None:
     """Return what computes a range of an op's result, None where the op has no rule for it.
 
     Also None where an input may have one element for all of the range, as an input of unknown size may.
@@ -470,7 +470,7 @@ def piece_of(op: Op, span: Span) -> Piece | None:
     return piece if all(each.axis < len(shape) and shape[each.axis] >= each.last for shape, each in read) else None
 
 
-def gives(made: ov.Node, op: Op, span: Span | None) -> bool:
+def gives(made: ov.Node, op: NodeView, span: Span | None) -> bool:
     """Return whether OpenVINO infers for a node the types and sizes of a range of an op, or of all of it (None)."""
     for found, whole in zip(made.outputs(), op.node.outputs(), strict=True):
         wanted = whole.get_partial_shape()
@@ -482,7 +482,7 @@ def gives(made: ov.Node, op: Op, span: Span | None) -> bool:
     return True
 
 
-def contraction(op: Op) -> tuple[Span, Span] | None:
+def contraction(op: NodeView) -> tuple[Span, Span] | None:
     """Return the full ranges of the axes of the first two inputs that an op sums over; None where it has none.
 
     A range of both gives a partial result; the partial results of all ranges add up to the op's.
@@ -498,7 +498,7 @@ def contraction(op: Op) -> tuple[Span, Span] | None:
     return (Span(axes[0], 0, size), Span(axes[1], 0, size)) if size > 0 else None
 
 
-def partial_piece(op: Op, first: int, last: int) -> Piece | None:
+def partial_piece(op: NodeView, first: int, last: int) -> Piece | None:
     """Return what computes a partial result of an op from a range of the axes that it sums over."""
     ranges = contraction(op)
     return ranges and Piece((Span(ranges[0].axis, first, last), Span(ranges[1].axis, first, last)))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.base.kernels import bare, inner, run
+from hsdag.base.kernels import bare, inner, run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement.hetero_rules import Workspace, cut_returns, join, open_rings
 from hsdag.ir.placement.submodels import Nodes, SubmodelCollector, count_crossings
@@ -60,7 +60,7 @@ class HeteroCosts(PlacementCosts):
         units = unit_costs(self, np.arange(num_ops), num_ops, is_period=is_period)
         table = np.ascontiguousarray(placements, dtype=np.int64)
         steps = num_ops + len(units.nodes.net.src)
-        return np.array([run(placement_s, steps, units, each, np.inf) for each in table], dtype=np.float64)
+        return np.array([run_kernel(placement_s, steps, units, each, np.inf) for each in table], dtype=np.float64)
 
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None

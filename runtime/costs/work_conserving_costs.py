@@ -19,12 +19,19 @@ from functools import cached_property
 import numpy as np
 
 from hsdag.base.errors import PlacementError
-from hsdag.base.kernels import run
+from hsdag.base.kernels import run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.costs.fitting import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.executor.cut import Instances
-from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, PartSchedule, list_schedule, plan_cut, tensors_of
+from hsdag.runtime.executor.merging import (
+    ASSUMED_LAUNCH_S,
+    CutCosts,
+    PartSchedule,
+    merged_makespan,
+    plan_cut,
+    tensors_of,
+)
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.placement_costs import PlacementCosts, Priorities
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, excess_of
@@ -295,7 +302,7 @@ class WorkConservingCosts(PlacementCosts):
         schedule.b_level_s[:] = -parts.rank
         schedule.follows[parts.edges[:, 0], parts.edges[:, 1]] = True
         schedule.num_inputs[:] = schedule.follows.sum(axis=0)
-        return float(run(list_schedule, 0.05 * count * count, schedule, count)), schedule
+        return float(run_kernel(merged_makespan, 0.05 * count * count, schedule, count)), schedule
 
     def _chain_row(self, parts: Parts) -> FloatArray:
         """Return [P + 1] each parameter's coefficient along the longest chain, and the seconds that slow-downs add.

@@ -19,7 +19,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.gates import has_one_thread
 from hsdag.ir.placement.applied import with_shapes
 from hsdag.ir.placement.divided import divided
-from hsdag.ir.placement.homes import op_devices, op_priority
+from hsdag.ir.placement.homes import op_devices, placed_priority
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.cut import Cut, Subgraph
 from hsdag.runtime.executor.engine import Engine
@@ -101,7 +101,7 @@ def compile_placed(
     graph = graph_of(model)
     specs = [record for record in placement.devices if record.name in placement.used_devices]
     devices = DeviceIndex.of(specs).positions(op_devices(placement, graph))
-    ranks = op_priority(placement, graph)
+    ranks = placed_priority(placement, graph)
     return compile_on(
         core or ov.Core(), model, graph, specs, devices, ranks, properties, by_load=by_load, limit_s=limit_s
     )

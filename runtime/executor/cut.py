@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.base.kernels import bare, run
+from hsdag.base.kernels import bare, run_kernel
 from hsdag.ir.graph.colocation import (
     carried_by_repeated,
     colocate,
@@ -173,9 +173,9 @@ def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     steps = 0.1 * again.size
     device = np.require(device, requirements="W")
     joins = running.order, running.producers.indptr, running.producers.indices, running.is_join, running.read_bytes
-    run(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
+    run_kernel(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
     is_end = running.is_result | (np.diff(graph.successors.indptr) == 0)
-    run(
+    run_kernel(
         _find_homes, steps, running.order, running.readers.indptr, running.readers.indices, is_end, again, device, homes
     )
     rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[running.order]))
@@ -214,7 +214,7 @@ def initial_parts(instances: Instances) -> Partition:
     crossing[crosses] = number.reshape(-1)
     before = np.zeros((atoms.num_groups, -(-len(distinct) // 64)), dtype=np.uint64)
     after = np.zeros_like(before)
-    run(_find_crossings_around, 0.1 * before.size, src, dst, crossing, np.lexsort((dst, src)), before, after)
+    run_kernel(_find_crossings_around, 0.1 * before.size, src, dst, crossing, np.lexsort((dst, src)), before, after)
     kept = ~crosses & (before[src] == before[dst]).all(axis=1) & (after[src] == after[dst]).all(axis=1)
     return Partition.from_pairs(atoms.num_groups, src[kept], dst[kept]).refine(atoms)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.base.errors import PlacementError
-from hsdag.base.kernels import bare, inner, run
+from hsdag.base.kernels import bare, inner, run_kernel
 from hsdag.ir.graph.computation_graph import (
     BoolArray,
     ComputationGraph,
@@ -96,7 +96,7 @@ def _merged(
     steps = (
         0.03 * (len(instance_graph.device) + len(instance_graph.read_by) + near.size) * (count if most_trials else 1)
     )
-    cost_s = run(_merge_all, steps, instance_graph, *labels, count, near, *schedules, most_trials, by_load)
+    cost_s = run_kernel(_merge_all, steps, instance_graph, *labels, count, near, *schedules, most_trials, by_load)
     return schedules[0], float(cost_s), labels[0]
 
 
@@ -280,7 +280,7 @@ def _cost_of(
         total_s += s.duration_s[p]
     if by_load:  # joining adds to the load of no device
         return total_s, total_s
-    return list_schedule(s, count) if _find_b_levels(s, count) else -1.0, total_s
+    return merged_makespan(s, count) if _find_b_levels(s, count) else -1.0, total_s
 
 
 @inner
@@ -345,7 +345,7 @@ def _find_b_levels(s: PartSchedule, count: int) -> bool:  # pragma: no cover - c
 
 
 @bare
-def list_schedule(s: PartSchedule, count: int) -> float:  # pragma: no cover - compiled
+def merged_makespan(s: PartSchedule, count: int) -> float:  # pragma: no cover - compiled
     """Return the makespan if a free device takes the ready part with the largest b-level; write starts and ends.
 
     Parts that run side by side are stretched as the simulator's ops are.

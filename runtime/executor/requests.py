@@ -12,7 +12,7 @@ from hsdag.base.errors import ExecutionError
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.ir.graph.state import variable_of
-from hsdag.ir.ports import CompiledModel, Outputs, Request
+from hsdag.ir.ports import CompiledModel, InferenceRequest, Outputs
 from hsdag.runtime.executor.cut import Cut
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.openvino_backend import OpenVinoBackend
@@ -70,7 +70,7 @@ class WorkConservingModel(CompiledModel):
         self._engine.close()
 
 
-class WorkConservingRequest(Request):
+class WorkConservingRequest(InferenceRequest):
     """A request for one inference at a time, like ``ov.InferRequest``."""
 
     def __init__(self, model: WorkConservingModel, backend: OpenVinoBackend, engine: Engine) -> None:

@@ -53,7 +53,7 @@ def forget_locals(error: BaseException) -> None:
             chain += [link.__cause__, link.__context__]
 
 
-def report(error: BaseException) -> None:
+def report_uncaught(error: BaseException) -> None:
     """Report an error that nobody can catch, as Python reports errors that end a thread."""
     args = (type(error), error, error.__traceback__, threading.current_thread())
     threading.excepthook(threading.ExceptHookArgs(args))
@@ -64,7 +64,7 @@ def call_safely(call: Callable[..., object], *args: object) -> None:
     try:
         call(*args)
     except BaseException as error:  # noqa: BLE001 - not even SystemExit may end it
-        report(error)
+        report_uncaught(error)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -307,5 +307,5 @@ class Scheduler:
                 run.error = ExecutionError(reason)
                 run.error.__cause__ = without_own_frame(error)
             else:
-                report(error)
+                report_uncaught(error)
         call_safely(run.end)

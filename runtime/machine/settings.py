@@ -70,7 +70,7 @@ class Offer:
         return Offer(
             frozenset(str(key) for key, access in supported.items() if access == "RW"),
             frozenset(str(each) for each in core.get_property(name, "OPTIMIZATION_CAPABILITIES")),
-            {key: as_text(compiled.get_property(key)) for key in TOLD if key in told},
+            {key: property_text(compiled.get_property(key)) for key in TOLD if key in told},
             int(streams),
         )
 
@@ -101,7 +101,7 @@ class Processors:
     is_hybrid: bool = False
 
 
-def as_text(value: Any) -> str:
+def property_text(value: Any) -> str:
     """Return the value of a property in the text form that OpenVINO reads."""
     if isinstance(value, ov.Type):
         return str(value.get_type_name())
@@ -122,7 +122,9 @@ def raises(setting: Mapping[str, str], default: Mapping[str, str]) -> bool:
     return True
 
 
-def stages(spec: DeviceSpec, offer: Offer, purpose: Purpose, processors: Processors) -> tuple[tuple[Setting, ...], ...]:
+def setting_stages(
+    spec: DeviceSpec, offer: Offer, purpose: Purpose, processors: Processors
+) -> tuple[tuple[Setting, ...], ...]:
     """Return the settings to try, stage by stage, the most promising first; properties that the user has set stay.
 
     Settings with less precision than the default are left out unless the purpose allows them.
@@ -214,7 +216,7 @@ _TOGETHER = {
 }
 
 
-def in_words(setting: Mapping[str, str], default: Mapping[str, str]) -> str:
+def setting_in_words(setting: Mapping[str, str], default: Mapping[str, str]) -> str:
     """Return a setting in words, with the plugin's default where that is a number or a type."""
     words = []
     for key, value in setting.items():

@@ -20,24 +20,24 @@ from hsdag.base.errors import ExecutionError, ModelError
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.elements import array_of, tensor_of
 from hsdag.runtime.machine.devices import infer_checked, make_core
-from hsdag.runtime.measuring.inferences import Course, CourseRunner
+from hsdag.runtime.measuring.inferences import CourseRunner, InferenceSequence
 from hsdag.runtime.measuring.messages import Distance
 
 CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 """Device with whose outputs those of other devices are compared."""
 
 
-def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course]) -> list[NDArray[Any]]:
+def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[InferenceSequence]) -> list[NDArray[Any]]:
     """Return the outputs of all inferences of courses on a device, which is loaded for this call alone."""
     request = make_core((spec,)).compile_model(model, spec.openvino_name).create_infer_request()
     return CourseRunner(request, courses, stateful=bool(model.get_variables())).outputs(len(model.outputs))
 
 
 def op_alone(
-    model: ov.Model, name: str, device: DeviceSpec, courses: Sequence[Course]
-) -> tuple[ov.Model, tuple[Course, ...]]:
+    model: ov.Model, name: str, device: DeviceSpec, courses: Sequence[InferenceSequence]
+) -> tuple[ov.Model, tuple[InferenceSequence, ...]]:
     """Return op ``name`` as a model of its own, and its inputs as a device computes them in the first inference."""
-    read = inputs_of(model, name)
+    read = dependent_inputs(model, name)
     arrays = outputs_on(device, up_to(model, read), courses) if read else []
     ports = {(source, k): port for source in read for k, port in enumerate(_node(model, source).outputs())}
     pairs = zip(ports.items(), arrays, strict=False)
@@ -45,7 +45,7 @@ def op_alone(
     node = _node(model, name)
     wanted = [(source.get_node().get_friendly_name(), source.get_index()) for source in node.input_values()]
     excerpt, given = _alone_with(node, {port: tensors[key] for port, key in enumerate(wanted) if key in tensors})
-    return excerpt, (Course((tuple(given),)),)
+    return excerpt, (InferenceSequence((tuple(given),)),)
 
 
 def halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
@@ -68,7 +68,7 @@ def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:
     return excerpt
 
 
-def inputs_of(model: ov.Model, name: str) -> tuple[str, ...]:
+def dependent_inputs(model: ov.Model, name: str) -> tuple[str, ...]:
     """Return the ops that op ``name`` reads and that depend on the model's inputs or state, each once."""
     depend: set[ov.Node] = set()
     for node in model.get_ordered_ops():

@@ -28,7 +28,7 @@ Tensors = tuple[ov.Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class InferenceSequence:
     """A sequence of inferences from an empty state, each as tensors [I]; the last one is timed.
 
     ``share`` is the weight of its time; those of all courses add up to 1.
@@ -41,7 +41,7 @@ class Course:
 class CourseRunner:
     """A request of a compiled model together with the courses that it runs."""
 
-    def __init__(self, request: Any, courses: Sequence[Course], *, stateful: bool) -> None:
+    def __init__(self, request: Any, courses: Sequence[InferenceSequence], *, stateful: bool) -> None:
         self.request = request
         self.courses = tuple(courses)
         self._stateful = stateful
@@ -49,7 +49,7 @@ class CourseRunner:
         self.first_s = 0.0  # seconds of the first inference, 0 before it
         self._bind(courses[0].inferences[0])
 
-    def seconds(self, course: Course) -> float:
+    def seconds(self, course: InferenceSequence) -> float:
         """Run a course; return the seconds of its last inference."""
         self._reset()
         for tensors in course.inferences[:-1]:
@@ -77,7 +77,7 @@ class CourseRunner:
                 arrays.extend(array_of(self.request.get_output_tensor(k)) for k in range(num))
         return arrays
 
-    def stream(self, course: Course) -> Any:
+    def stream(self, course: InferenceSequence) -> Any:
         """Return an object that runs a course again and again, started and waited for like a request."""
         if len(course.inferences) == 1 and not self._stateful:
             self._bind(course.inferences[0])
@@ -98,7 +98,7 @@ class CourseRunner:
 class _Stream:
     """A course that runs in a thread of its own, with the methods of a request."""
 
-    def __init__(self, runner: CourseRunner, course: Course) -> None:
+    def __init__(self, runner: CourseRunner, course: InferenceSequence) -> None:
         self._runner = runner
         self._course = course
         self._thread = ThreadPoolExecutor(1)
@@ -118,13 +118,15 @@ class _Stream:
             self._running.result()
 
 
-def make_courses(model: ov.Model, scenarios: Sequence[Scenario], seed: int, source: Path | None) -> tuple[Course, ...]:
+def make_courses(
+    model: ov.Model, scenarios: Sequence[Scenario], seed: int, source: Path | None
+) -> tuple[InferenceSequence, ...]:
     """Return courses for scenarios, which have all inputs of the model; without scenarios, one with its fixed shapes.
 
     Raises HsdagError as ``make_inputs`` does.
     """
     if not scenarios:
-        return (Course((tuple(make_inputs(model, seed, source)),)),)
+        return (InferenceSequence((tuple(make_inputs(model, seed, source)),)),)
     courses = []
     for scenario, share in zip(scenarios, shares(scenarios).tolist(), strict=True):
         before: Counter[str] = Counter()
@@ -132,7 +134,7 @@ def make_courses(model: ov.Model, scenarios: Sequence[Scenario], seed: int, sour
         for number, shapes in enumerate(scenario.inferences):
             inferences.append(tuple(make_inputs(model, seed + number, source, shapes, before)))
             before.update({name: shape[-1] for name, shape in shapes.items() if shape})
-        courses.append(Course(tuple(inferences), share))
+        courses.append(InferenceSequence(tuple(inferences), share))
     return tuple(courses)
 
 

@@ -150,7 +150,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class LatencyComparison:
     """Samples of every candidate that ran, in common rounds, and why others failed; some may have been skipped."""
 
     samples: Mapping[str, Samples]
@@ -215,7 +215,7 @@ def warm_up(run: RunCandidate, candidate: str, protocol: Protocol, clock: Clock 
     return max(each_s, LEAST_RUN_S)
 
 
-def compare(
+def measure_in_rounds(
     run: RunCandidate,
     candidates: Sequence[str],
     references: Sequence[str],
@@ -229,7 +229,7 @@ def compare(
     on_step: Callable[[str], None] = lambda _: None,
     pulse: Callable[[], Sequence[float]] = list,
     clock: Clock = time.perf_counter,
-) -> Comparison:
+) -> LatencyComparison:
     """Measure all candidates in common rounds.
 
     Each is prepared and warmed up in turn. Every round takes each candidate once, in an order drawn anew, so that none
@@ -255,8 +255,8 @@ def compare(
     begin_s = clock()
     typical_s, failures = _prepared(run, candidates, protocol, prepare, num_sure, should_stop, on_step, clock)
     bursts = _bursts(typical_s, protocol, max(protocol.limit_s - (clock() - begin_s), 0.0))
-    rounds, running = _Rounds(pulse(), typical_s), list(typical_s)
-    span, num_sound = _Span(begin_s, clock(), protocol.limit_s), 0
+    rounds, running = _CountedRounds(pulse(), typical_s), list(typical_s)
+    span, num_sound = _ComparisonTimes(begin_s, clock(), protocol.limit_s), 0
     while running and num_sound < protocol.max_rounds and len(span.ends_s) <= REPEATED * protocol.max_rounds:
         on_step(f"round {num_sound + 1} of up to {protocol.max_rounds}")
         for c in rng.permutation(len(running)).tolist():
@@ -273,7 +273,7 @@ def compare(
             break
     sound = sound_rounds(rounds.pulses_s, protocol.min_rounds, [len(turns) for turns in rounds.taken.values()])
     samples = {c: Samples(_of(turns, sound)) for c, turns in rounds.taken.items()}
-    return Comparison(samples, failures, span.share_of(~rounds.sound))
+    return LatencyComparison(samples, failures, span.share_of(~rounds.sound))
 
 
 def _prepared(
@@ -286,7 +286,10 @@ def _prepared(
     on_step: Callable[[str], None],
     clock: Clock,
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Prepare and warm up candidates as ``compare`` does; return seconds of a run by candidate, and why others fail."""
+    """Prepare and warm up candidates as ``measure_in_rounds`` does.
+
+    Return the seconds of a run of each candidate, and why others fail.
+    """
     begin_s = clock()
     failures, typical_s, turns_s = dict[str, str](), dict[str, float](), dict[str, float]()
     longest_s = 0.0
@@ -331,7 +334,7 @@ def sound_rounds(pulses_s: Sequence[Sequence[float]], least: int = 0, ran: Seque
     return is_sound
 
 
-class _Rounds:
+class _CountedRounds:
     """Rounds so far: the turns of each candidate, and which rounds count, by the rule of ``sound_rounds``.
 
     A round is judged once, and all of them again only after a pulse that is shorter than those before it: judging takes
@@ -380,7 +383,7 @@ class _Rounds:
         return medians_s[sound[: len(medians_s)]]
 
 
-class _Span:
+class _ComparisonTimes:
     """The time of a comparison: when it began, and when preparing and each round ended, in seconds."""
 
     def __init__(self, begin_s: float, prepared_s: float, limit_s: float) -> None:
@@ -445,9 +448,9 @@ def _bursts(typical_s: Mapping[str, float], protocol: Protocol, left_s: float) -
 
 
 def _running(
-    rounds: _Rounds,
+    rounds: _CountedRounds,
     running: Sequence[str],
-    span: _Span,
+    span: _ComparisonTimes,
     references: Sequence[str],
     protocol: Protocol,
     kept: Collection[str],

@@ -17,7 +17,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import reached_from
 from hsdag.ir.placement.prepared import PreparedModel, prepare
-from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses
+from hsdag.runtime.measuring.inferences import CourseRunner, InferenceSequence, make_courses
 from hsdag.runtime.measuring.messages import WorkerSetup
 
 
@@ -41,7 +41,7 @@ class MeasuredModel:
         return graph_of(self.model)
 
     @cached_property
-    def courses(self) -> tuple[Course, ...]:
+    def courses(self) -> tuple[InferenceSequence, ...]:
         """Return the inferences to run. Raises ModelError for open shapes without scenarios, HsdagError for inputs."""
         if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in self.model.inputs):
             raise ModelError(

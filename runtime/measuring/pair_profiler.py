@@ -20,7 +20,7 @@ from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.effort import NO_TIME, PROBES, ProfilingRun
 from hsdag.runtime.measuring.measurer import Measurer, OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import Beside, Call, Probe, ask
-from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, shape_of
+from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, crossing_shapes
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, figures, numbers
 from hsdag.runtime.measuring.windows import (
     AGREEING,
@@ -120,7 +120,7 @@ class PairProfiler:
         """
         alone, *cut = rest_s.reshape(-1, len(PROBES))[:num], *rest_s.reshape(-1, len(PROBES))[num:]
         table = np.full((3, num, num), np.nan)
-        tensor_bytes = [4 * int(np.prod(shape_of(self._probe((), *sizes)))) for sizes in PROBES]
+        tensor_bytes = [4 * int(np.prod(crossing_shapes(self._probe((), *sizes)))) for sizes in PROBES]
         for (a, b), both in zip(itertools.permutations(range(num), 2), cut, strict=True):
             fitted = fit_link([n for n, _ in PROBES], tensor_bytes, both - 0.5 * (alone[a] + alone[b]))
             if fitted is not None:

@@ -42,14 +42,14 @@ def probe(request: Any, what: Probe) -> Probed:
             wall_s = time.perf_counter() - begin
             counters = [c for c in request.profiling_info if c.node_type.lower() != "reorder"]
             rest_s.append(wall_s - sum(c.real_time.total_seconds() for c in counters))
-    return Probed(float(np.median(rest_s)), median_error_s(rest_s), 4 * int(np.prod(shape_of(what))))
+    return Probed(float(np.median(rest_s)), median_error_s(rest_s), 4 * int(np.prod(crossing_shapes(what))))
 
 
 def probe_request(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Any:
     """Return a request for a probe's model, of HETERO if there are two devices."""
     names = what.devices
     near, far = names[0], names[-1]
-    parameter = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
+    parameter = placed_node(opset13.parameter(crossing_shapes(what), np.float32, name="x"), near)
     stem = product(parameter, what, near)
     ends = [product(product(stem, what, near), what, far) for _ in range(what.tensors)]
     total = reduce(lambda a, b: placed_node(opset13.add(a, b), far), ends)
@@ -65,7 +65,7 @@ def median_error_s(seconds: Sequence[float]) -> float:
     return float(1.2533 * (high - low) / 1.349 / np.sqrt(len(seconds)))
 
 
-def shape_of(what: Probe) -> list[int]:
+def crossing_shapes(what: Probe) -> list[int]:
     """Return the shape of each tensor that crosses."""
     rows = max(1, what.size_bytes // (4 * CROSSING_CHANNELS))
     side = max(1, round(rows**0.5))
@@ -195,7 +195,7 @@ def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
 def _exchanging(what: Probe) -> ov.Model:
     """Return a model of two lanes, each on a device, that read each other's tensor in every step."""
     near, far = what.devices
-    x = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
+    x = placed_node(opset13.parameter(crossing_shapes(what), np.float32, name="x"), near)
     sums = [x, x]
     for step in range(STEPS + 1):  # lanes have different weights, else one device would compute them once
         pairs = zip(sums, what.devices, (0.5, 0.25), strict=True)

@@ -34,7 +34,7 @@ LEAST_ENERGY_S = 0.1
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """Seconds after which a worker counts as hanging."""
 
     compile_s: float = 120.0
@@ -115,7 +115,7 @@ class CandidateRunner:
 
     client: WorkerClient
     objective: Objective
-    limits: Limits = field(default_factory=Limits)
+    limits: WorkerLimits = field(default_factory=WorkerLimits)
     scenarios: Sequence[Scenario] = ()
     requests: int | None = None
     period_s: float = PERIOD_S

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hsdag.runtime.machine.settings import Setting
-from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio
+from hsdag.runtime.measuring.latency import Clock, LatencyComparison, Protocol, Ratio
 
 WORTH = 1.01
 """Speed relative to the best so far below which a setting is not worth deviating from the default."""
@@ -21,7 +21,7 @@ PROTOCOL = Protocol(turn_s=0.05, hopeless=0.95)
 OPEN = 1.05
 """Speed relative to the best so far: a setting that could be faster than this, and was not preferred, is undecided."""
 
-CompareSettings = Callable[[Mapping[str, Setting], float], Comparison]
+CompareSettings = Callable[[Mapping[str, Setting], float], LatencyComparison]
 """Function that measures settings by name, the incumbent first, within a number of seconds."""
 
 
@@ -72,22 +72,22 @@ def race(
         left_s = limit_s - (clock() - begin_s)
         if left_s <= least_s:
             return Raced(best, tuple(tried), is_decided=False)
-        names = {named(setting): setting for setting in stage}
-        settings = {named(best): best, **{name: {**best, **each} for name, each in names.items()}}
+        names = {setting_name(setting): setting for setting in stage}
+        settings = {setting_name(best): best, **{name: {**best, **each} for name, each in names.items()}}
         comparison = compare_settings(settings, max(left_s / (len(stages) - number), least_s))
-        winner, of_stage = winner_of(comparison, named(best), names)
+        winner, of_stage = winner_of(comparison, setting_name(best), names)
         tried += of_stage
         best = settings[winner]
     is_decided = len(tried) == sum(map(len, stages)) and all(each.is_decided for each in tried)
     return Raced(best, tuple(tried), is_decided)
 
 
-def named(setting: Mapping[str, str]) -> str:
+def setting_name(setting: Mapping[str, str]) -> str:
     """Return a setting as a name."""
     return ";".join(f"{key}={value}" for key, value in setting.items()) or "default"
 
 
-def winner_of(found: Comparison, incumbent: str, others: Mapping[str, Setting]) -> tuple[str, tuple[Tried, ...]]:
+def winner_of(found: LatencyComparison, incumbent: str, others: Mapping[str, Setting]) -> tuple[str, tuple[Tried, ...]]:
     """Return the name of the setting to go on with, the incumbent unless another is faster, and what was tried.
 
     If the incumbent failed, it is the fastest of the others, or still the incumbent if all failed.

@@ -184,7 +184,7 @@ class _Between(Table):
     bandwidth_bytes_per_s: Positive | None = None
 
 
-class _Links(Table):
+class _PlatformLinks(Table):
     latency_s: Amount
     bandwidth_bytes_per_s: Positive
     between: list[_Between] = Field(default_factory=list)
@@ -196,7 +196,7 @@ class PlatformDocument(Table):
     name: Name
     description: Name
     devices: list[_Devices] = Field(min_length=1)
-    links: _Links | None = None
+    links: _PlatformLinks | None = None
     calibration: Calibration | None = None
 
 
@@ -253,7 +253,7 @@ def _platform(document: PlatformDocument) -> Platform:
     return Platform(document.name, document.description, tuple(devices), *tables, calibration=document.calibration)
 
 
-def _link_tables(links: _Links | None, index: dict[str, int]) -> tuple[FloatArray, FloatArray]:
+def _link_tables(links: _PlatformLinks | None, index: dict[str, int]) -> tuple[FloatArray, FloatArray]:
     """Return latency and bandwidth [D, D] of every ordered pair: the default, then each ``between`` in turn."""
     d = len(index)
     if links is None:

@@ -41,11 +41,11 @@ def _check_rate(rate: float) -> float:
 _Rate = Annotated[float, Field(le=LARGEST), AfterValidator(_check_rate)]
 
 
-class _Record(BaseModel):
+class _FileRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class _Device(_Record):
+class _FileDevice(_FileRecord):
     name: _Name
     memory_bytes: _Amount | None = None
     launch_s: _Amount = 0.0
@@ -68,12 +68,12 @@ def _with_diagonal(value: float | None, written: Any) -> BeforeValidator:
     return BeforeValidator(put, json_schema_input_type=written)
 
 
-class _Links(_Record):
+class _FileLinks(_FileRecord):
     bandwidth_bytes_per_s: Annotated[list[list[_Rate | None]], _with_diagonal(None, list[list[_Rate | None]])]
     latency_s: Annotated[list[list[_Amount]], _with_diagonal(0.0, list[list[_Amount | None]])]
 
 
-class _Op(_Record):
+class _FileOp(_FileRecord):
     name: _Name
     canonical: _Name | None = None
     type: str = ""
@@ -86,25 +86,25 @@ class _Op(_Record):
     expr: str | None = None
 
 
-class _Edge(_Record):
+class _Edge(_FileRecord):
     src: str
     dst: str
     bytes: _Amount | None = None
     port: Annotated[int, Field(ge=0, lt=2**20)] | None = None
 
 
-class ProblemDocument(_Record):
+class ProblemDocument(_FileRecord):
     format: Literal["hsdag-problem"]
     version: Literal[1]
     name: str
     source: Literal["measured", "calibrated", "analytic", "file"] = "file"
     model: ModelRecord | None = None
-    devices: list[_Device] = Field(min_length=1)
-    links: _Links | None = None
+    devices: list[_FileDevice] = Field(min_length=1)
+    links: _FileLinks | None = None
     op_overhead_s: _Amount = 0.0
     transfer_overhead_s: _Amount = 0.0
     slowdown: Annotated[list[list[_Factor]], _with_diagonal(1.0, list[list[_Factor | None]])] | None = None
-    ops: list[_Op] = Field(min_length=1)
+    ops: list[_FileOp] = Field(min_length=1)
     edges: list[_Edge] = []
 
 
@@ -138,7 +138,7 @@ def problem_from_json(text: str, origin: str = "problem") -> ScheduleProblem:
 def problem_to_json(problem: ScheduleProblem) -> str:
     """Return the document of a problem."""
     ops = [
-        _Op(
+        _FileOp(
             name=problem.op_names[v],
             canonical=name if (name := problem.canonical_names[v]) != problem.op_names[v] else None,
             time_s=[None if np.isnan(s) else float(s) for s in problem.time_s[v]],
@@ -158,7 +158,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
         source=problem.source.value,
         model=problem.model,
         devices=[
-            _Device(
+            _FileDevice(
                 name=device.name,
                 memory_bytes=float(b) if np.isfinite(b) else None,
                 launch_s=float(s),
@@ -170,7 +170,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
                 problem.device_records, problem.memory_bytes, problem.launch_s, problem.known_power_w, strict=True
             )
         ],
-        links=_Links(
+        links=_FileLinks(
             bandwidth_bytes_per_s=[[None if np.isinf(x) else x for x in r] for r in bandwidth],
             latency_s=problem.link_latency_s.tolist(),
         ),
@@ -236,7 +236,7 @@ def _check_names(what: str, names: Iterable[str]) -> None:
         seen[name] = i
 
 
-def _check_ops(ops: Sequence[_Op], memory_bytes: Sequence[float]) -> None:
+def _check_ops(ops: Sequence[_FileOp], memory_bytes: Sequence[float]) -> None:
     """Raise FileFormatError for ops that no device can run or hold, alone or together."""
     common: dict[str, set[int]] = {}
     for i, op in enumerate(ops):
@@ -274,7 +274,7 @@ def _edges(edges: Sequence[_Edge], index: Mapping[str, int]) -> IntArray:
     return pairs
 
 
-def _check_acyclic(ops: Sequence[_Op], edges: IntArray) -> None:
+def _check_acyclic(ops: Sequence[_FileOp], edges: IntArray) -> None:
     with suppress(ValueError):
         topological_order(len(ops), edges[:, 0], edges[:, 1])
         return
@@ -286,7 +286,7 @@ def _check_acyclic(ops: Sequence[_Op], edges: IntArray) -> None:
     raise FileFormatError(f"edges[{edges.tolist().index(list(cycle[0]))}]: the edges form a cycle: {names}")
 
 
-def _link_tables(links: _Links | None, k: int) -> tuple[FloatArray, FloatArray]:
+def _link_tables(links: _FileLinks | None, k: int) -> tuple[FloatArray, FloatArray]:
     """Return [D, D] latencies and bandwidths; without links, which one device may do without, all is free."""
     if links is None:
         if k > 1:

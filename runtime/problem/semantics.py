@@ -26,7 +26,7 @@ class Order(Enum):
     RANDOM = "random"  # the smallest of the ranks drawn with the seed
 
 
-class Links(Enum):
+class LinkSharing(Enum):
     """What transfers wait for."""
 
     INDEPENDENT = "independent"  # nothing: any number at once
@@ -41,12 +41,12 @@ class Semantics:
 
     execution: Execution = Execution.WORK_CONSERVING
     order: Order | None = None
-    links: Links = Links.INDEPENDENT
+    links: LinkSharing = LinkSharing.INDEPENDENT
     seed: int = 0
 
     def check(self, objective: Objective) -> None:
         """Raise OptionError if an objective is not defined under these semantics."""
-        if self.links is Links.BLOCKING and objective.quantities != (Quantity.PERIOD,):
+        if self.links is LinkSharing.BLOCKING and objective.quantities != (Quantity.PERIOD,):
             raise OptionError(
                 f"{option('links')} blocking is for {option('objective')} throughput only; choose other links"
             )

@@ -18,12 +18,12 @@ from hsdag.base.kernels import inlined, inner
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.paths import longest_before
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Links, Semantics
+from hsdag.runtime.problem.semantics import LinkSharing, Semantics
 
 Records = NDArray[np.void]
 ENTRY = np.dtype([("value", "f8"), ("key", "i8")], align=True)
 """Entry of a binary heap inside a flat array: sorted by a number, ties by a key."""
-INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3  # the values of Links
+INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3  # the values of LinkSharing
 SEQUENTIAL = -1
 """Mode of a simulation that needs no queue."""
 BY_RANK, BY_ARRIVAL, BY_LATEST_ARRIVAL, BY_PATH = 0, 1, 2, 3
@@ -133,7 +133,7 @@ def machine_for(
     """
     n, d = problem.time_s.shape
     order = problem.topological_order
-    links = tuple(Links).index(semantics.links)
+    links = tuple(LinkSharing).index(semantics.links)
     num_buses = {EGRESS: d, CHANNEL: d * d}.get(links, 0)
     way = IN_TURN
     if mode != SEQUENTIAL:

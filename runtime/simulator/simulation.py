@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.base.errors import OptionError, PlacementError
-from hsdag.base.kernels import bare, inner, run
+from hsdag.base.kernels import bare, inner, run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.plan import priority_by_end
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order, Semantics
 from hsdag.runtime.simulator.buses import run_by_events
 from hsdag.runtime.simulator.execution import run_independent, run_sequential
 from hsdag.runtime.simulator.machine import (
@@ -71,7 +71,7 @@ class Simulation:
     def peak_memory_bytes(self) -> FloatArray:
         """Return [D] the most bytes that devices hold at any time; computed on first use."""
         peaks = memory_peaks_of(self.problem)
-        run(find_peaks, 2 * (self.problem.num_ops + len(self.machine.edges)), self.machine, peaks)
+        run_kernel(find_peaks, 2 * (self.problem.num_ops + len(self.machine.edges)), self.machine, peaks)
         return peaks.peak_bytes
 
     @property
@@ -153,7 +153,7 @@ def run_many(m: Machine, placements: IntArray, makespans_s: FloatArray, values: 
 
     ``values`` [B, N] in topological order replace the machine's, if there are any.
     """
-    run(_run_many, placements.size + len(placements) * len(m.edges), m, placements, makespans_s, values)
+    run_kernel(_run_many, placements.size + len(placements) * len(m.edges), m, placements, makespans_s, values)
 
 
 @bare
@@ -175,7 +175,7 @@ def run_loaded(m: Machine, way: tuple[int, ...]) -> float:
 
 def simulated(semantics: Semantics | None) -> Semantics:
     """Return the semantics to simulate with. Raises OptionError for links that only the throughput objective has."""
-    if semantics is not None and semantics.links is Links.BLOCKING:
+    if semantics is not None and semantics.links is LinkSharing.BLOCKING:
         raise OptionError("links 'blocking' are for the throughput objective only; simulate with another kind of links")
     return semantics or Semantics()
 
@@ -232,7 +232,7 @@ def _result(
     records = records[np.lexsort((records["to"], records["port"], records["op"], records["start_s"]))]
     op, to, size_bytes = records["op"].copy(), records["to"].copy(), records["size_bytes"].copy()
     num_transfers, transfer_bytes = len(op), float(size_bytes.sum())
-    if semantics.links is Links.EGRESS:
+    if semantics.links is LinkSharing.EGRESS:
         results, of_result = np.unique(np.stack((op, records["port"])), axis=1, return_inverse=True)
         num_transfers = results.shape[1]
         largest = np.zeros(results.shape[1])

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.base.kernels import bare, inlined, inner, run
+from hsdag.base.kernels import bare, inlined, inner, run_kernel
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.simulator.execution import drained_s
 from hsdag.runtime.simulator.machine import (
     BLOCKING,
@@ -84,7 +84,7 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
     """
     semantics = semantics or Semantics()
     if semantics.execution is Execution.SEQUENTIAL:
-        links = Links.INDEPENDENT if semantics.links is Links.BLOCKING else semantics.links
+        links = LinkSharing.INDEPENDENT if semantics.links is LinkSharing.BLOCKING else semantics.links
         return simulate_makespans(problem, placements, replace(semantics, links=links, order=None))
     table = checked_placements(problem, np.asarray(placements))
     supported = all_supported(problem, table)
@@ -92,7 +92,7 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
     num_devices = problem.num_devices
     load_s = np.empty(num_devices * (1 + num_devices))  # devices, then buses or channels
     steps = float(table.size + len(table) * len(problem.edge_src))
-    run(_run_many, steps, machine_for(problem, semantics), table[supported], load_s, found_s)
+    run_kernel(_run_many, steps, machine_for(problem, semantics), table[supported], load_s, found_s)
     periods_s = np.full(len(table), np.inf)
     periods_s[supported] = found_s
     return periods_s

@@ -14,7 +14,7 @@ import torch
 from hsdag.ir.graph.build import bytes_of, ordered_ops, sizes_of
 from hsdag.ir.graph.computation_graph import IntArray, topological_order
 from hsdag.ir.graph.reader import input_name
-from hsdag.runtime.torch.op import Op, Tensor, TensorFunction, UnsupportedOpError
+from hsdag.runtime.torch.op import SourceOp, Tensor, TensorFunction, UnsupportedOpError
 from hsdag.runtime.torch.ops import build_op
 
 PINNED_BYTES = 1 << 20
@@ -166,4 +166,4 @@ def _feed(node: ov.Node, name: str) -> Feed:
     shape = node.get_output_partial_shape(0)
     if not shape.is_static:
         raise UnsupportedOpError(f"input {name!r} has the open shape {shape}; torch devices run fixed shapes")
-    return Feed(name, Op(node).dtype(), tuple(shape.to_shape()))
+    return Feed(name, SourceOp(node).dtype(), tuple(shape.to_shape()))

@@ -48,7 +48,7 @@ class NotInTorch(Exception):  # noqa: N818 - no error: OpenVINO evaluates the op
 
 
 @dataclass(frozen=True, eq=False)
-class Op:
+class SourceOp:
     """An OpenVINO op, as builders read it; methods raise NotInTorch where the op is not of the form they ask for.
 
     Attributes:
@@ -137,14 +137,14 @@ def constant_tensor(node: ov.Node) -> Tensor:
 
     Raises UnsupportedOpError for an element type that torch lacks.
     """
-    dtype, given = Op(node).dtype(), node.get_tensor_view()
+    dtype, given = SourceOp(node).dtype(), node.get_tensor_view()
     if given.element_type.bitwidth == 4:
         packed, given = given, ov.Tensor(ov.Type.i8 if dtype is torch.int8 else ov.Type.u8, given.shape)
         opset13.convert(node, given.element_type.get_type_name()).evaluate([given], [packed])
     return _from_openvino(given, dtype)
 
 
-def by_openvino(op: Op) -> TensorFunction:
+def by_openvino(op: SourceOp) -> TensorFunction:
     """Return a function that runs an op compiled alone for OpenVINO's CPU device in f32, which is correct but slow.
 
     Raises UnsupportedOpError for an op with state, with an element type that torch lacks, or that does not compile.

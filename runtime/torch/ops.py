@@ -22,15 +22,15 @@ from torch.nn import functional
 
 from hsdag.runtime.torch.op import (
     NotInTorch,
-    Op,
     Shape,
+    SourceOp,
     Tensor,
     TensorFunction,
     by_openvino,
     constant_tensor,
 )
 
-Builder = Callable[[Op], TensorFunction]
+Builder = Callable[[SourceOp], TensorFunction]
 """Function from an op to the torch function that runs it. Raises NotInTorch for forms that torch does not run."""
 
 SAME_NAMES = (
@@ -78,41 +78,41 @@ def _each(function: Callable[..., Tensor]) -> Builder:
     return lambda _: lambda xs: (function(*xs),)
 
 
-def _with(function: Callable[..., Tensor], **named: Callable[[Op], Any]) -> Builder:
+def _with(function: Callable[..., Tensor], **named: Callable[[SourceOp], Any]) -> Builder:
     """Return the builder of an op that is a function of its first operand and of settings.
 
     Args:
         named: Function that reads a setting of the op when it is built, by the name of the argument.
     """
 
-    def build(op: Op) -> TensorFunction:
+    def build(op: SourceOp) -> TensorFunction:
         read = {name: of(op) for name, of in named.items()}
         return lambda xs: (function(xs[0], **read),)
 
     return build
 
 
-def _gelu(op: Op) -> str:
+def _gelu(op: SourceOp) -> str:
     """Return the name of torch's approximation for a Gelu; opset 2 has only the exact one."""
     return "none" if op.opset == "opset2" or op.choice("approximation_mode", "erf", "tanh") == "erf" else "tanh"
 
 
-def _broadcast(op: Op) -> Shape:
+def _broadcast(op: SourceOp) -> Shape:
     op.choice("mode", "numpy", "bidirectional")
     return op.out_shape()
 
 
-def _axis(op: Op) -> int:
+def _axis(op: SourceOp) -> int:
     return int(op.attribute("axis"))
 
 
-def _divide(op: Op) -> TensorFunction:
+def _divide(op: SourceOp) -> TensorFunction:
     """Build a division; of integers it rounds down if the op asks for Python's division, else towards zero."""
     rounding = None if op.takes_reals else "floor" if op.attribute("m_pythondiv") else "trunc"
     return lambda xs: (torch.div(xs[0], xs[1], rounding_mode=rounding),)
 
 
-def _matmul(op: Op) -> TensorFunction:
+def _matmul(op: SourceOp) -> TensorFunction:
     turn_a, turn_b = (
         bool(op.attribute(name)) and len(op.shape(port)) > 1  # a vector has nothing to transpose
         for port, name in enumerate(("transpose_a", "transpose_b"))
@@ -120,7 +120,7 @@ def _matmul(op: Op) -> TensorFunction:
     return lambda xs: (torch.matmul(xs[0].mT if turn_a else xs[0], xs[1].mT if turn_b else xs[1]),)
 
 
-def _attention(op: Op) -> TensorFunction:
+def _attention(op: SourceOp) -> TensorFunction:
     """Build scaled dot-product attention.
 
     The inputs are queries [B..., L, E], keys [B..., S, E], values [B..., S, Ev], a mask that broadcasts to
@@ -144,7 +144,7 @@ def _attention(op: Op) -> TensorFunction:
 
 
 def _reduction(function: Callable[[Tensor, Shape, bool], Tensor]) -> Builder:
-    def build(op: Op) -> TensorFunction:
+    def build(op: SourceOp) -> TensorFunction:
         axes, keep = op.axes(), bool(op.attribute("keep_dims"))
         if not axes:  # torch would reduce all
             return lambda xs: (xs[0],)
@@ -153,13 +153,13 @@ def _reduction(function: Callable[[Tensor, Shape, bool], Tensor]) -> Builder:
     return build
 
 
-def _sum(op: Op) -> TensorFunction:
+def _sum(op: SourceOp) -> TensorFunction:
     """Build a sum; OpenVINO evaluates those of small integers, which it limits to their range."""
     op.require(op.takes_reals or op.dtype().itemsize > 2)
     return _reduction(lambda x, axes, keep: torch.sum(x, axes, keep, dtype=x.dtype))(op)
 
 
-def _mvn(op: Op) -> TensorFunction:
+def _mvn(op: SourceOp) -> TensorFunction:
     """Build a normalization by mean and standard deviation along trailing axes."""
     port_1 = op.num_inputs > 1
     axes = op.axes() if port_1 else tuple(op.attribute("reduction_axes"))  # opset 2 has an attribute
@@ -175,19 +175,19 @@ def _always(tensor: Tensor) -> TensorFunction:
     return lambda _: (tensor,)
 
 
-def _concat(op: Op) -> TensorFunction:
+def _concat(op: SourceOp) -> TensorFunction:
     axis = _axis(op)
     return lambda xs: (torch.cat(tuple(xs), axis),)
 
 
-def _split(op: Op) -> TensorFunction:
+def _split(op: SourceOp) -> TensorFunction:
     """Build a Split, or a VariadicSplit, into parts as long as the outputs."""
     (axis,) = op.axes()
     lengths = [op.out_shape(port)[axis] for port in range(op.node.get_output_size())]
     return lambda xs: torch.split(xs[0], lengths, axis)
 
 
-def _slice(op: Op) -> TensorFunction:
+def _slice(op: SourceOp) -> TensorFunction:
     starts, stops, steps = (op.value(port) for port in (1, 2, 3))
     op.require(min(steps, default=1) > 0)  # torch has no other steps
     index = [slice(None)] * len(op.shape())
@@ -196,7 +196,7 @@ def _slice(op: Op) -> TensorFunction:
     return lambda xs: (xs[0][tuple(index)],)
 
 
-def _strided_slice(op: Op) -> TensorFunction:
+def _strided_slice(op: SourceOp) -> TensorFunction:
     """Build a StridedSlice as a Python index, with ``None`` for a new axis and a number for an axis that is removed."""
     begin, end, steps = (op.value(port) for port in (1, 2, 3))  # OpenVINO adds steps where a file has none
     op.require(min(steps, default=1) > 0)
@@ -209,7 +209,7 @@ def _strided_slice(op: Op) -> TensorFunction:
     return lambda xs: (xs[0][tuple(index)],)
 
 
-def _pad(op: Op) -> TensorFunction:
+def _pad(op: SourceOp) -> TensorFunction:
     """Build padding by a constant; negative widths crop."""
     op.choice("pad_mode", "constant")
     begin, end = (op.value(port) for port in (1, 2))
@@ -223,7 +223,7 @@ def _sides(begin: Sequence[int], end: Sequence[int]) -> list[int]:
     return [side for pair in zip(begin[::-1], end[::-1], strict=True) for side in pair]
 
 
-def _gather(op: Op) -> TensorFunction:
+def _gather(op: SourceOp) -> TensorFunction:
     """Build a Gather of slices along one axis; negative indices count from the end, except in opsets 1 and 7.
 
     An index out of range gives zeros, as in OpenVINO. It never reaches a kernel, which on CUDA would end the process.
@@ -261,7 +261,7 @@ class Windows:
     sides: list[int]
 
     @staticmethod
-    def of(op: Op, kernel: Shape, most: Shape | None = None) -> Windows:
+    def of(op: SourceOp, kernel: Shape, most: Shape | None = None) -> Windows:
         """Return the windows of an op along one to three axes.
 
         Args:
@@ -290,7 +290,7 @@ def _along(name: str, axes: Shape) -> Callable[..., Tensor]:
     return function
 
 
-def _convolution(op: Op) -> TensorFunction:
+def _convolution(op: SourceOp) -> TensorFunction:
     """Build a convolution of data [N, C, S...] with weights [O, C, S...].
 
     The weights of a GroupConvolution are [G, O / G, C / G, S...].
@@ -308,13 +308,13 @@ def _convolution(op: Op) -> TensorFunction:
     return lambda xs: (convolve(windows.padded(xs[0]), xs[1].reshape(weight_shape)),)
 
 
-def _pool_windows(op: Op) -> Windows:
+def _pool_windows(op: SourceOp) -> Windows:
     """Return the windows of a pool, which torch pads by at most half a window."""
     kernel = tuple(op.attribute("kernel"))
     return Windows.of(op, kernel, tuple(k // 2 for k in kernel))
 
 
-def _max_pool(op: Op) -> TensorFunction:
+def _max_pool(op: SourceOp) -> TensorFunction:
     """Build the maximum over windows of data [N, C, S...]; OpenVINO evaluates an op whose indices are read."""
     op.require(op.node.get_output_size() == 1 or not op.node.output(1).get_target_inputs())
     windows = _pool_windows(op)
@@ -323,7 +323,7 @@ def _max_pool(op: Op) -> TensorFunction:
     return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, *given),)
 
 
-def _avg_pool(op: Op) -> TensorFunction:
+def _avg_pool(op: SourceOp) -> TensorFunction:
     """Build the mean over windows of data [N, C, S...]; padding counts as zeros, or with exclude-pad not at all."""
     windows = _pool_windows(op)
     is_same = str(op.attribute("auto_pad")).lower().startswith("same")
@@ -337,7 +337,7 @@ def _avg_pool(op: Op) -> TensorFunction:
 
 BUILDERS: dict[str, Builder] = {
     **{name: _each(function) for name, function in ELEMENTWISE.items()},
-    **{name: _with(Tensor.to, dtype=Op.dtype) for name in ("Convert", "ConvertLike")},
+    **{name: _with(Tensor.to, dtype=SourceOp.dtype) for name in ("Convert", "ConvertLike")},
     "Divide": _divide,
     "ReduceSum": _sum,
     "ReduceMax": _reduction(torch.amax),
@@ -347,7 +347,7 @@ BUILDERS: dict[str, Builder] = {
     "Constant": lambda op: _always(constant_tensor(op.node)),
     "ShapeOf": lambda op: _always(torch.tensor(op.shape(), dtype=op.dtype())),
     # OpenVINO has worked out shapes already: zeros and -1 of a Reshape, the axes of a Squeeze
-    **{name: _with(torch.reshape, shape=Op.out_shape) for name in ("Reshape", "Squeeze", "Unsqueeze")},
+    **{name: _with(torch.reshape, shape=SourceOp.out_shape) for name in ("Reshape", "Squeeze", "Unsqueeze")},
     "Transpose": _with(torch.permute, dims=lambda op: op.value(1) or tuple(range(len(op.shape())))[::-1]),
     "Concat": _concat,
     "Split": _split,
@@ -389,7 +389,7 @@ def build_op(node: ov.Node, known: Mapping[int, Tensor] | None = None) -> tuple[
     Args:
         known: Values, by input port, of the inputs that depend on no input of the model.
     """
-    op = Op(node, known or {})
+    op = SourceOp(node, known or {})
     for port in range(node.get_output_size()):
         op.dtype(port)
     broadcast = str(node.get_attributes().get("auto_broadcast", "numpy")).lower()

@@ -58,7 +58,7 @@ WARM_UPS, LEAST_RUNS = 2, 5
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class GraphSource:
     """A graph, its inputs by name, and the function that computes its reference outputs [R].
 
     The function takes a candidate that names the reference, a limit in seconds for an inference, and the inputs.
@@ -69,7 +69,7 @@ class Source:
     reference: Callable[[Candidate, float | None, Inputs], Arrays]
 
 
-def of_model(setup: WorkerSetup) -> Source:
+def of_model(setup: WorkerSetup) -> GraphSource:
     """Return an OpenVINO model as a source, whose references OpenVINO computes: compiled for the CPU, or op by op.
 
     Raises UnsupportedOpError for an op that torch does not run and OpenVINO does not run by itself, and the errors of
@@ -86,10 +86,10 @@ def of_model(setup: WorkerSetup) -> Source:
 
     named = zip(measured.model.inputs, measured.courses[0].inferences[0], strict=True)
     inputs = {input_name(port): array_of(tensor) for port, tensor in named}
-    return Source(openvino_graph(measured.model), inputs, reference)
+    return GraphSource(openvino_graph(measured.model), inputs, reference)
 
 
-def of_problem(setup: WorkerSetup) -> Source:
+def of_problem(setup: WorkerSetup) -> GraphSource:
     """Return a problem file whose ops have expressions as a source, whose reference is computed in double precision.
 
     Raises ModelError for an op without an expression, and HsdagError for a file of inputs that lacks one of them.
@@ -112,7 +112,7 @@ def of_problem(setup: WorkerSetup) -> Source:
             if name not in arrays.names:
                 raise HsdagError(f"{setup.inputs} needs an array {name!r}; the inputs are {', '.join(inputs)}")
             inputs[name] = torch.as_tensor(arrays.read(name, tuple(x.shape))).to(x.dtype)
-    return Source(graph, inputs, reference)
+    return GraphSource(graph, inputs, reference)
 
 
 class TorchWorker(CallHandler):

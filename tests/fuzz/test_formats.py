@@ -21,7 +21,7 @@ from hsdag.exports.base import export_placement
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.reader import load_model
-from hsdag.ir.placement.homes import op_devices, op_priority
+from hsdag.ir.placement.homes import op_devices, placed_priority
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods.lists.rules import read_rules
 from hsdag.methods.policy_file import StateFile
@@ -66,7 +66,7 @@ def _read_placement(folder: Path) -> None:
         with suppress(HsdagError):
             export_placement(placement, name, folder / f"exported.{name}")
     op_devices(placement, _graph())
-    op_priority(placement, _graph())
+    placed_priority(placement, _graph())
     list(placement.devices)
 
 

@@ -13,7 +13,7 @@ from hsdag.drawing import (
     html_table,
     link_bars,
     op_bars,
-    rows_of,
+    row_middles,
     type_colours,
 )
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
@@ -45,7 +45,7 @@ def test_the_rarest_of_many_types_share_a_colour() -> None:
 
 def test_bars_lie_in_their_rows_and_those_of_a_link_do_not_overlap() -> None:
     timeline = timeline_of(60, ["MatMul"])
-    rows, ops, sent = rows_of(timeline), op_bars(timeline), link_bars(timeline)
+    rows, ops, sent = row_middles(timeline), op_bars(timeline), link_bars(timeline)
     assert list(rows)[:3] == list(timeline.device_names)
     assert (np.rint((ops.top + ops.bottom) / 2) == timeline.ops.device).all()
     assert (np.abs(ops.bottom - ops.top - 0.8) < 1e-9).all()

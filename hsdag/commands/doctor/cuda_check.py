@@ -124,7 +124,7 @@ def setup_of(specs: Sequence[DeviceSpec], folder: Path) -> WorkerSetup:
     return WorkerSetup(folder / f"{MODEL}.xml", tuple(specs))
 
 
-def check_model(answer: Answer, specs: Sequence[DeviceSpec]) -> str:
+def check_zoo_model(answer: Answer, specs: Sequence[DeviceSpec]) -> str:
     """Check that a zoo model with randomly placed ops computes what OpenVINO's CPU device does."""
     names = [spec.openvino_name for spec in specs]
     num_ops = len(answer(ask(TorchMeasurer.choices, names[0])))
@@ -150,7 +150,7 @@ def check_fault(answer: Answer, specs: Sequence[DeviceSpec]) -> str:
             message = str(error)
         if f"took more than {LATE_S:g} s" not in message:
             raise ExecutionError(f"that an inference on {spec.name} takes too long is reported as: {message}")
-    check_model(answer, specs)
+    check_zoo_model(answer, specs)
     return "an inference that takes too long is given up, and what runs next is right"
 
 
@@ -167,7 +167,7 @@ def check_copy(answer: Answer, specs: Sequence[DeviceSpec]) -> str:
 
 
 CHECKS: dict[str, Callable[[Answer, Sequence[DeviceSpec]], str]] = {
-    "model": check_model,
+    "model": check_zoo_model,
     "fault": check_fault,
     "copy": check_copy,
 }

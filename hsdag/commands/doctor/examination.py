@@ -35,7 +35,7 @@ WINDOWS = 4
 """Number of rounds in which two devices run alone and side by side, for each kind of small model."""
 
 
-class Host(Record):
+class HostFacts(Record):
     """The machine's CPU threads and memory."""
 
     threads: int
@@ -43,7 +43,7 @@ class Host(Record):
     usable_memory_bytes: float
 
 
-class Device(Record):
+class ExaminedDevice(Record):
     """A device with its facts and the precision of a small network's outputs; either is None if the device failed."""
 
     name: str
@@ -53,7 +53,7 @@ class Device(Record):
     outputs_of_a_small_network: Precision | None
 
 
-class Pair(Record):
+class DevicePair(Record):
     """Two devices, and how well they work at the same time.
 
     ``gains`` is the speed of both at once over that of one after the other, for small models bound by compute and by
@@ -72,10 +72,10 @@ class Examination(Displayable, Record):
     """
 
     openvino: str
-    host: Host
-    devices: tuple[Device, ...]
+    host: HostFacts
+    devices: tuple[ExaminedDevice, ...]
     absent: dict[str, str] = Field(default_factory=dict)
-    pairs: tuple[Pair, ...]
+    pairs: tuple[DevicePair, ...]
     model: ModelReport | None
     genai: dict[str, str | None] = Field(default_factory=dict)
     findings: tuple[Finding, ...]
@@ -149,7 +149,7 @@ def examine(
     shape_words = shape_options(shapes, scenarios)
     return Examination(
         openvino=ov.get_version(),
-        host=Host(threads=threads, memory_bytes=memory_bytes, usable_memory_bytes=usable_memory_bytes()),
+        host=HostFacts(threads=threads, memory_bytes=memory_bytes, usable_memory_bytes=usable_memory_bytes()),
         devices=asked,
         absent=absent_devices(listed) if devices is None else {},
         pairs=pairs,
@@ -169,7 +169,7 @@ def _listed(questions: Questions) -> tuple[str, ...]:
     return sum((questions.ask(name, "listing its devices", how, compiles=False) or () for name, how in requests), ())
 
 
-def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
+def _examined_device(questions: Questions, spec: DeviceSpec) -> ExaminedDevice:
     """Load a device, run a small network on it, and collect findings."""
     facts = questions.ask(spec.name, "loading", ask(OpenVinoMeasurer.device_facts, spec), compiles=False)
     precision = (
@@ -177,10 +177,10 @@ def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
     )
     if facts is not None and precision is not None:
         questions.findings += of_precision(spec.name, facts, precision)
-    return Device(**vars(spec), facts=facts, outputs_of_a_small_network=precision)
+    return ExaminedDevice(**vars(spec), facts=facts, outputs_of_a_small_network=precision)
 
 
-def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:
+def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> DevicePair:
     """Run two devices side by side and collect findings."""
     about = f"{one.name} and {other.name}"
     gains: dict[str, float] = {}
@@ -192,7 +192,7 @@ def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> 
             factor = factors_of(least_of(np.array(windows)), 2)
             gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])
     questions.findings += of_overlap(about, gains)
-    return Pair(names=(one.name, other.name), gains=gains)
+    return DevicePair(names=(one.name, other.name), gains=gains)
 
 
 def next_commands(

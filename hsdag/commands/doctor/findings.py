@@ -86,7 +86,7 @@ def finding(kind: str, about: str, **values: Any) -> Finding:
 def of_precision(name: str, facts: DeviceFacts, found: Precision) -> Iterator[Finding]:
     """Yield findings on how exactly a device computes a small network."""
     gaps = {"default": found.default["max_relative"], "single": found.single["max_relative"]}
-    shown = {key: share(gap) for key, gap in gaps.items()}
+    shown = {key: relative_difference(gap) for key, gap in gaps.items()}
     if any(gap is None or gap > WRONG for gap in gaps.values()):
         yield finding("wrong", name, **shown)
     elif facts.precision not in (None, "f32"):
@@ -106,10 +106,10 @@ def of_outputs(name: str, gap: float | None, precision: str | None = None) -> Fi
     """
     low = f": it computes in {precision}, unless {option('infer_precision')} is f32" if precision in HALF else ""
     kind = "not finite" if gap is None else "far off" if gap > WRONG else "off"
-    return finding(kind, name, gap=share(gap), low=low)
+    return finding(kind, name, gap=relative_difference(gap), low=low)
 
 
-def share(gap: float | None) -> str:
+def relative_difference(gap: float | None) -> str:
     """Format a relative difference."""
     return "numbers that are not finite" if gap is None else f"{gap:.2g}"
 

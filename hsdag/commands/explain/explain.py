@@ -17,14 +17,14 @@ from hsdag.base.errors import OptionError, SearchError, checked, option
 from hsdag.commands.explain.attribution import Attribution, bound_of, last_of_units, pieces, simulated_gains
 from hsdag.commands.explain.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.commands.place.load_placement import load_placement
-from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.loaded_model import ModelInputs
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RESULT, RunFolder
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
-from hsdag.ir.placement.homes import op_devices, op_homes, op_priority
+from hsdag.ir.placement.homes import op_devices, op_homes, placed_priority
 from hsdag.ir.placement.placement import ExecutorName, Placement
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import DeviceSet
@@ -133,7 +133,7 @@ class Case:
 
     def _attribution(self, placement: IntArray, costs: PlacementCosts) -> Attribution:
         """Return the attribution of a placement [N] under ``costs``; ops without a rank come last."""
-        priority = op_priority(self.placement, self.problem.units.fine)
+        priority = placed_priority(self.placement, self.problem.units.fine)
         ranks = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
         order = None if ranks is None else np.array(ranks, dtype=np.int64)
         in_seconds = self.problem.objective if self.problem.objective.unit == "s" else LATENCY
@@ -288,7 +288,9 @@ def explain(
             raise OptionError("a placement in memory is explained by a run or a model: name one")
         return explain_run(RunFolder.load(placement), chosen)
     objective = find_objective(chosen.objective)
-    inputs = Inputs(input_shapes(shape), chosen.model.input_shapes, parse_scenarios(chosen.data_shapes or (), None))
+    inputs = ModelInputs(
+        input_shapes(shape), chosen.model.input_shapes, parse_scenarios(chosen.data_shapes or (), None)
+    )
     with Session(model, _devices_of(chosen), inputs, objective=objective, executor=chosen.executor) as session:
         op_homes(chosen, session.graph)
         profile = session.profile(on_step=on_step, side_by_side=chosen.executor != "hetero" or objective.is_steady)

@@ -16,7 +16,7 @@ from hsdag.commands.place.pace import LEAST_FINAL_SHARE, Deadline
 from hsdag.commands.place.records import Verdict
 from hsdag.commands.place.verifying import Check, Verifier
 from hsdag.runtime.machine.usable import OtherPrograms
-from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.latency import Clock, LatencyComparison, Protocol, Ratio, measure_in_rounds
 from hsdag.runtime.measuring.messages import Candidate, Opened
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.search.driver import Watcher
@@ -129,7 +129,7 @@ class FinalComparison:
 
     candidates: Candidates
     opened: Mapping[str, Opened]
-    comparison: Comparison
+    comparison: LatencyComparison
     ratios: Mapping[str, Ratio]
     best_single: str | None
     answer: str
@@ -202,7 +202,7 @@ def _measured(
     limits: TimeLimits,
     watcher: Watcher,
     rng: np.random.Generator,
-) -> tuple[dict[str, Opened], Comparison]:
+) -> tuple[dict[str, Opened], LatencyComparison]:
     """Open the candidates and measure them in common rounds. Returns those that are open, and the comparison."""
     opened, known = dict[str, Opened](), candidates.by_name
     answers = {*candidates.allowed, *candidates.finalists, *candidates.start}
@@ -218,7 +218,7 @@ def _measured(
             runner.close(name)
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
 
-    comparison = compare(
+    comparison = measure_in_rounds(
         runner.run,
         candidates.ranked,
         candidates.parts or candidates.allowed,
@@ -235,7 +235,7 @@ def _measured(
     return opened, comparison
 
 
-def _ratios(candidates: Candidates, comparison: Comparison, versus: str) -> dict[str, Ratio]:
+def _ratios(candidates: Candidates, comparison: LatencyComparison, versus: str) -> dict[str, Ratio]:
     """Return how many times faster than ``versus`` each candidate is; intervals hold together within each family."""
     ratios = {versus: Ratio(1.0, 1.0, 1.0)}
     for family in (candidates.finalists, candidates.start, candidates.automatic, candidates.singles):
@@ -255,7 +255,7 @@ def _judged(verifier: Verifier, singles: Mapping[str, Candidate]) -> dict[str, V
 
 
 def _why_none(
-    check: Check, comparison: Comparison, verdicts: Mapping[str, Verdict], disallowed: Mapping[str, str]
+    check: Check, comparison: LatencyComparison, verdicts: Mapping[str, Verdict], disallowed: Mapping[str, str]
 ) -> str:
     rejected = {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     others = {**disallowed, **rejected}
@@ -269,7 +269,7 @@ def _why_none(
     return f"no candidate {'computed what the reference computes' if others else 'ran'}; {reasons}"
 
 
-def family_ratios(comparison: Comparison, names: Sequence[str], reference: str) -> dict[str, Ratio]:
+def family_ratios(comparison: LatencyComparison, names: Sequence[str], reference: str) -> dict[str, Ratio]:
     """Return how many times faster than the reference those of ``names`` are that ran.
 
     The 95% intervals hold for all of them together.
@@ -289,7 +289,7 @@ class _Choice:
     """
 
     def __init__(
-        self, candidates: Candidates, comparison: Comparison, verifier: Verifier, verdicts: Mapping[str, Verdict]
+        self, candidates: Candidates, comparison: LatencyComparison, verifier: Verifier, verdicts: Mapping[str, Verdict]
     ) -> None:
         self._candidates, self._comparison, self._verifier = candidates, comparison, verifier
         self._alive = [name for name in candidates.singles if name in comparison.samples]

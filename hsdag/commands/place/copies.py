@@ -57,7 +57,7 @@ class Copies:
                 found = session.placed(problem, self.pipeline, "work-conserving")
             else:
                 found = sharded_candidate(session, self.pipeline)
-            beside = [(found, len(devices_of(self.pipeline)) + 1)]
+            beside = [(found, len(devices_in_use(self.pipeline)) + 1)]
         names = session.devices.index.openvino_named(self.devices)
         return Candidate.copied([*((name, None) for name in names), *beside])
 
@@ -125,7 +125,7 @@ def best_sets(
     slow = np.ones((num + 1, num + 1))
     slow[:num, :num] = 1.0 if slowdown is None else slowdown
     if pipeline is not None:
-        used = devices_of(pipeline[0])
+        used = devices_in_use(pipeline[0])
         slow[num], slow[:num, num] = slow[used].max(axis=0), slow[:num, used].prod(axis=1)
         able, whole_s = [*able, num], np.append(whole_s, pipeline[1])
     found = []
@@ -137,7 +137,7 @@ def best_sets(
     return sorted(found, key=lambda copies: copies.period_s)[:NUM_SETS]
 
 
-def devices_of(pipeline: Plan | Sharding) -> list[int]:
+def devices_in_use(pipeline: Plan | Sharding) -> list[int]:
     """Return the devices that stages or shards use."""
     if isinstance(pipeline, Plan):
         return sorted(set(pipeline.placement.tolist()))

@@ -9,9 +9,9 @@ import numpy as np
 
 from hsdag.commands.place.kinds import SPLIT, Kinds, contiguous
 from hsdag.commands.place.session import Session
-from hsdag.ir.placement.homes import op_devices, op_priority
+from hsdag.ir.placement.homes import op_devices, placed_priority
 from hsdag.ir.placement.placement import Placement
-from hsdag.methods.cuts.pipeline import PipelinePlacer, stages
+from hsdag.methods.cuts.pipeline import PipelinePlacer, stage_placements
 from hsdag.runtime.measuring.messages import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.placement_costs import PlacementCosts
@@ -29,7 +29,7 @@ def staged(problem: Problem) -> list[Plan]:
     """
     if problem.costs is None or problem.objective.name not in PipelinePlacer.objectives:
         return []
-    first = next(stages(problem), None)  # has all on one device if one can hold it
+    first = next(stage_placements(problem), None)  # has all on one device if one can hold it
     plan = None if first is None else Plan(first)
     return [plan] if plan is not None and plan.is_split and problem.is_legal(plan.placement) else []
 
@@ -76,7 +76,7 @@ def plan_of(session: Session, problem: Problem, placement: Placement) -> Plan | 
     units = session.model.of_units(problem, session.devices.index.positions(op_devices(placement, session.graph)))
     if units is None:
         return None
-    priority = op_priority(placement, session.graph)
+    priority = placed_priority(placement, session.graph)
     if priority is None or None in priority:
         return Plan(units)
     return Plan(units, unit_priority(problem.units.partition.labels, np.asarray(priority)))

@@ -168,10 +168,10 @@ def timed_kinds(session: Session, options: PlaceOptions, watcher: Watcher, begin
     if session.is_on_torch or len(session.devices.placed) < 2 or not is_timed:
         return Kinds()
     watcher.on_phase("timing each kind of answer once")
-    return _Trial(session, options, watcher, begin_s).run()
+    return _KindTrial(session, options, watcher, begin_s).run()
 
 
-class _Trial:
+class _KindTrial:
     """Trial of candidates in the session's worker, of which at most two are open at a time."""
 
     def __init__(self, session: Session, options: PlaceOptions, watcher: Watcher, begin_s: float) -> None:

@@ -41,7 +41,7 @@ from hsdag.runtime.problem.units import graph_of_problem, problem_of, unit_edges
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ModelInputs:
     """Shapes and data of a model's inputs.
 
     Attributes:
@@ -113,7 +113,7 @@ class LoadedModel:
         return bool(np.isin(np.array(self.graph.element_types), ("f16", "bf16"))[~floating_ops(self.graph)].any())
 
 
-def read_model(source: Any, inputs: Inputs, folder: Path) -> LoadedModel:
+def read_model(source: Any, inputs: ModelInputs, folder: Path) -> LoadedModel:
     """Read a model: a path, an ``ov.Model`` or a torch module. One in memory is written to ``folder``.
 
     Raises ModelError for a model that cannot be read.
@@ -137,7 +137,7 @@ def read_model(source: Any, inputs: Inputs, folder: Path) -> LoadedModel:
     return LoadedModel(graph, path, name, model, dict(shapes or {}), of_model)
 
 
-def read_for_torch(source: Any, inputs: Inputs, folder: Path, num_devices: int) -> LoadedModel:
+def read_for_torch(source: Any, inputs: ModelInputs, folder: Path, num_devices: int) -> LoadedModel:
     """Read a workload, by name or as an object, a problem file, or else a model, for this number of torch devices.
 
     Raises OptionError for scenarios, ModelError as ``read_model`` and ``read_workload`` do.

@@ -43,7 +43,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.scenario import context_of
 from hsdag.ir.placement.divided import sharded_fields
-from hsdag.ir.placement.homes import op_devices, op_priority
+from hsdag.ir.placement.homes import op_devices, placed_priority
 from hsdag.ir.placement.placement import SPREAD_VERSION, Placement, SpeedupRecord
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.machine.usable import BUSY, usable_cpus
@@ -159,7 +159,7 @@ class Outcome:
         if final.answer in search.plans and (order := search.plans[final.answer].priority) is not None:
             priority = problem.expand(order).tolist()
         elif final.answer == START and options.start is not None:
-            priority, executor = op_priority(options.start, graph), options.start.executor
+            priority, executor = placed_priority(options.start, graph), options.start.executor
             method, seed = options.start.method, options.start.seed
         timed = final.comparison.samples if options.objective.unit == "s" else {}
         records = {name: samples.record() for name, samples in timed.items()}

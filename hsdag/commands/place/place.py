@@ -19,7 +19,7 @@ from hsdag.commands.place.comparison import START, UNDER_HETERO, Candidates, Tim
 from hsdag.commands.place.devices import devices_of, settled
 from hsdag.commands.place.kinds import COPIES, SHARDS, Kinds, timed_kinds
 from hsdag.commands.place.limits import check_start, disallowed_devices, disallowed_start, too_large
-from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.loaded_model import ModelInputs
 from hsdag.commands.place.outcome import Outcome, with_lines
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RESULT, RUN
@@ -122,7 +122,7 @@ def _session(source: Any, devices: DeviceSet, options: PlaceOptions) -> Session:
     return Session(
         source,
         devices,
-        Inputs(options.shapes, None, options.scenarios, options.inputs, options.seed),
+        ModelInputs(options.shapes, None, options.scenarios, options.inputs, options.seed),
         objective=options.objective,
         executor=options.search_executor,
         memory_bytes=options.memory_bytes,

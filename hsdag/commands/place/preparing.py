@@ -14,7 +14,7 @@ from hsdag.commands.place.kinds import SHARDS, Kinds
 from hsdag.commands.place.limits import within_difference
 from hsdag.commands.place.pace import Deadline
 from hsdag.commands.place.session import Session
-from hsdag.commands.place.shards import ShardProposals, named
+from hsdag.commands.place.shards import ShardProposals, named_ways
 from hsdag.commands.place.verifying import Verifier
 from hsdag.commands.place.wanted import Wanted
 from hsdag.methods.shards.choice import Sharding
@@ -143,7 +143,7 @@ def measured_shardings(
     """
     watcher.on_phase("measuring shards")
     measured = proposals.measured(list(shardings.values()), limit_s, watcher.should_stop, opening_s)
-    kept = named(kinds.believed(measured))
+    kept = named_ways(kinds.believed(measured))
     if not kept and (times := proposals.best_times) is not None:
         watcher.note(f"{LOST} {times:.2f} {TIMED}")
     return kept

@@ -23,7 +23,7 @@ from hsdag.commands.place.tables import compact_table, comparison_table
 from hsdag.drawing import Displayable, html_summary, text_table
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import Placement, Record
-from hsdag.runtime.measuring.latency import Comparison, Samples
+from hsdag.runtime.measuring.latency import LatencyComparison, Samples
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member
@@ -141,10 +141,10 @@ class PlaceResult(Displayable, Record):
         return next(row for row in self.rows if row.is_answer)
 
     @property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> LatencyComparison:
         """Final comparison of the candidates that ran."""
         rounds = {name: tuple(map(tuple, each)) for name, each in self.samples.items()}
-        return Comparison({name: Samples(each) for name, each in rounds.items()}, {})
+        return LatencyComparison({name: Samples(each) for name, each in rounds.items()}, {})
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return columns and cells of the comparison, the fastest candidate first."""

@@ -27,7 +27,7 @@ from hsdag.commands.place.shards import (
     MEASURED_SHARE,
     PROPOSED_SHARE,
     ShardProposals,
-    named,
+    named_ways,
     told_under_hetero,
     told_undivided,
 )
@@ -245,7 +245,9 @@ class Search:
             self.proposals = proposals
             found = proposals.to_measure(PROPOSED_SHARE * options.budget_s)
             gains = any(each.predicted_s < proposals.whole_s for each in found)
-            self.shardings = named(with_timed(found, proposals.whole_s, self.kinds, self.watcher.note, gains=gains))
+            self.shardings = named_ways(
+                with_timed(found, proposals.whole_s, self.kinds, self.watcher.note, gains=gains)
+            )
             note = None if gains else told_undivided(proposals)
         if note is not None:
             self.watcher.note(note)

@@ -15,14 +15,14 @@ import numpy as np
 
 from hsdag.base.errors import OptionError, PlacementError, SearchError, option
 from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_command
-from hsdag.commands.place.loaded_model import Inputs, PlacedModel, read_for_torch, read_model
+from hsdag.commands.place.loaded_model import ModelInputs, PlacedModel, read_for_torch, read_model
 from hsdag.drawing import in_bytes
 from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.graph.coarsen import DEFAULT_SHARE
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.placement.divided import regions_of
-from hsdag.ir.placement.homes import check_model, op_devices, op_priority
+from hsdag.ir.placement.homes import check_model, op_devices, placed_priority
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.runtime.machine.devices import DeviceSet, canonical, cpu_topology, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
@@ -31,7 +31,7 @@ from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, OpTimes, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Profiler
-from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, Limits, unsupported_ops
+from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, WorkerLimits, unsupported_ops
 from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 from hsdag.runtime.problem.pins import Pin, pinned_devices
 from hsdag.runtime.problem.placement_costs import PlacementCosts
@@ -76,7 +76,7 @@ class Session(AbstractContextManager["Session"]):
         self,
         source: Any,
         devices: DeviceSet,
-        inputs: Inputs | None = None,
+        inputs: ModelInputs | None = None,
         *,
         objective: Objective = LATENCY,
         executor: ExecutorName = "hetero",
@@ -85,7 +85,7 @@ class Session(AbstractContextManager["Session"]):
         candidate_limit_s: float = 120.0,
         kernels_s: float = math.inf,
     ) -> None:
-        inputs = inputs or Inputs()
+        inputs = inputs or ModelInputs()
         inputs.check()
         self.is_on_torch = executor == "cuda"
         self._limits, self._pins = dict(memory_bytes or {}), pins
@@ -120,7 +120,7 @@ class Session(AbstractContextManager["Session"]):
             setup = WorkerSetup(self.loaded.path, devices.all, self.loaded.shapes, *data, kernels_s)
             command = TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND
             self.client = self.until_end.enter_context(worker_client(setup, command))
-            limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
+            limits = WorkerLimits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
             self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
             self.until_end = self.until_end.pop_all()
 
@@ -346,7 +346,7 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
         raise PlacementError(f"{name}: {error}") from error
     if executor == "hetero":
         return Candidate.placed(devices)
-    priority = op_priority(placement, session.graph)
+    priority = placed_priority(placement, session.graph)
     by_load = find_objective(placement.objective).is_steady
     return Candidate.side_by_side(devices, here.openvino_names, priority, by_load=by_load, executor=executor)
 

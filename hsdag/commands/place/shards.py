@@ -259,7 +259,7 @@ def told_undivided(proposals: ShardProposals) -> str | None:
     )
 
 
-def named(shardings: Sequence[Sharding]) -> dict[str, Sharding]:
+def named_ways(shardings: Sequence[Sharding]) -> dict[str, Sharding]:
     """Name ways to divide the model for the comparison, in their order."""
     return {f"shards {rank}": sharding for rank, sharding in enumerate(shardings, start=1)}
 

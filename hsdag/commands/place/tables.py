@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from hsdag.commands.place.records import DeviceSettings, Row, ScenarioRecord, is_disturbed
 from hsdag.ir.graph.scenario import token_words
 from hsdag.runtime.machine.devices import DEFAULT
-from hsdag.runtime.measuring.settings import named
+from hsdag.runtime.measuring.settings import setting_name
 from hsdag.runtime.objectives import LATENCY, Objective
 
 CLOSE = 1.05
@@ -119,5 +119,5 @@ def settings_table(settings: Sequence[DeviceSettings]) -> tuple[list[str], list[
         low, high = tried.ci95
         interval = "too few rounds" if low is None or high is None else f"{low:.3f}..{high:.3f}"
         how = ["-", tried.failure or ""] if tried.ratio is None else [f"{tried.ratio:.3f}", interval]
-        cells.append([device, named(tried.setting), *how])
+        cells.append([device, setting_name(tried.setting), *how])
     return ["device", "setting", "x", "95% interval"], cells

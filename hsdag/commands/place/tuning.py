@@ -31,18 +31,18 @@ from hsdag.runtime.machine.settings import (
     Processors,
     Purpose,
     Setting,
-    in_words,
     raises,
-    stages,
+    setting_in_words,
+    setting_stages,
 )
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.inferences import requests_in_flight
-from hsdag.runtime.measuring.latency import Comparison, Ratio, compare
+from hsdag.runtime.measuring.latency import LatencyComparison, Ratio, measure_in_rounds
 from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import Candidate, ask
 from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.measuring.settings import LEAST_ROUNDS, PROTOCOL, Tried, named, race
+from hsdag.runtime.measuring.settings import LEAST_ROUNDS, PROTOCOL, Tried, race, setting_name
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.search.driver import Watcher
 from hsdag.search.options import ANY_PRECISION, PlaceOptions
@@ -234,13 +234,13 @@ class _Contest:
         Raises CandidateFailed if the model does not run on the device.
         """
         begin_s = time.monotonic()
-        first = _KEY + named({})
+        first = _KEY + setting_name({})
         opened = self._runner.open(first, Candidate(self.spec.openvino_name))
         offer = self._session.client.call(
             ask(OpenVinoMeasurer.offer, first, self.spec.openvino_name), self._runner.limits.run_s
         )
         self._default = offer.default
-        found = stages(self.spec, offer, self._purpose, _processors())
+        found = setting_stages(self.spec, offer, self._purpose, _processors())
         held = 2 * (float(self._session.graph.weight_bytes.sum()) + 1.0)  # weights may be repacked
         num_open = int(MEMORY_SHARE * usable_memory_bytes() / held)
         found = tuple(stage[: max(num_open - 1, 0)] for stage in found if num_open > 1)
@@ -257,15 +257,15 @@ class _Contest:
         most_s = max(left_s, LEAST_COMPILING_S)
         self._runner.limits, self._runner.compiling_s = replace(self._runner.limits, compile_s=most_s), 0.0
 
-        def compare_settings(settings: Mapping[str, Setting], seconds: float) -> Comparison:
+        def compare_settings(settings: Mapping[str, Setting], seconds: float) -> LatencyComparison:
             if watcher.should_stop():
-                return Comparison({}, {})
+                return LatencyComparison({}, {})
             protocol = replace(PROTOCOL, limit_s=seconds)
             round_s = 2 * len(settings) * run_s
             if protocol.min_rounds * round_s > seconds:
                 protocol = replace(protocol, min_rounds=LEAST_ROUNDS)
             try:
-                return compare(
+                return measure_in_rounds(
                     lambda name, runs: self._runner.run(_KEY + name, runs),
                     list(settings),
                     list(settings),
@@ -288,7 +288,7 @@ class _Contest:
         """Return the relative differences of outputs from the reference's without and with a setting, if known."""
         found: list[float] = []
         for each in ({}, setting):
-            key = _KEY + named(each)
+            key = _KEY + setting_name(each)
             with suppress(CandidateFailed):
                 self._runner.open(key, Candidate(self.spec.openvino_name, properties=each))
                 relative = self._verifier.difference(key)["max_relative"]
@@ -368,7 +368,7 @@ def settings_record(tuned: Tuned, final: FinalComparison) -> DeviceSettings:
         return record
     chosen: dict[str, Any] = {
         "setting": tuned.setting,
-        "words": in_words(tuned.setting, tuned.default),
+        "words": setting_in_words(tuned.setting, tuned.default),
         "apart": tuned.apart,
     }
     if record.requests is not None and STREAMS in tuned.setting:

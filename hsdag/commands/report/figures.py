@@ -20,7 +20,7 @@ from hsdag.drawing import (
     Bars,
     link_bars,
     op_bars,
-    rows_of,
+    row_middles,
     shortened,
     type_colours,
 )
@@ -158,7 +158,7 @@ def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
         sent = made.quad(source=source, fill_color=LINK_COLOUR, line_color=None, **SIDES)
         shown = [("output of", "@name"), ("ms", "@ms{0.0000}"), ("bytes", "@size_bytes{0,0}")]
         made.add_tools(HoverTool(renderers=[sent], tooltips=shown))
-    rows = rows_of(timeline)
+    rows = row_middles(timeline)
     made.yaxis.ticker = list(rows.values())
     made.yaxis.major_label_overrides = {place: shortened(name, MOST_LETTERS) for name, place in rows.items()}
     return made

@@ -71,8 +71,7 @@ class NetworkTraining:
             for name, weights in policy.network.named_parameters():
                 weights.requires_grad_(weights.requires_grad and name in policy.reusable)
             if self.trainers:
-                share(self.trainers[0].policy, policy)
-            learner = self.trainers[0].learner if self.trainers else Learner(policy.reusable, options)
+                share_weights(self.trainers[0].policy, policy)
             self.trainers.append(
                 Trainer(
                     method,
@@ -82,9 +81,11 @@ class NetworkTraining:
                     self._generator,
                     singles=units.alone,
                     penalty=placer.penalty(units),
-                    shared=learner,
                 )
             )
+        self._learner = Learner(self.trainers[0].policy.reusable, options)
+        for trainer in self.trainers:
+            trainer.learner = self._learner
         self._unit_s = [unit_s(problem.costs) for problem in problems]
 
     @property
@@ -102,9 +103,7 @@ class NetworkTraining:
         """Draw plans of the problem whose turn it is, and learn from them."""
         turn, at = divmod(self.num_updates, len(self.trainers))
         problem = np.random.default_rng([self._seed, turn]).permutation(len(self.trainers))[at]
-        trainer = self.trainers[problem]
-        trainer.update()
-        values = np.where(np.isnan(trainer.drawn_values), np.inf, trainer.drawn_values)
+        values = np.nan_to_num(self.trainers[problem].update(), nan=np.inf)
         self._losses.append(math.log(min(float(np.median(values)) / self._unit_s[problem], WORST)))
         self.num_updates += 1
         if len(self._losses) == len(self.trainers):
@@ -113,7 +112,7 @@ class NetworkTraining:
 
     def state(self) -> State:
         """Return the state to resume from."""
-        tensors = {**self.trainers[0].learner.state(), "generator": self._generator.get_state()}
+        tensors = {**self._learner.state(), "generator": self._generator.get_state()}
         states = []
         for i, trainer in enumerate(self.trainers):
             of_problem, state = trainer.state()
@@ -123,7 +122,7 @@ class NetworkTraining:
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Continue from the state that ``state`` returned."""
-        self.trainers[0].learner.restore(tensors)
+        self._learner.restore(tensors)
         self._generator.set_state(tensors["generator"])
         for i, (trainer, of_problem) in enumerate(zip(self.trainers, state["problems"], strict=True)):
             begin = f"problem.{i}."
@@ -149,7 +148,7 @@ class NetworkTraining:
         return values[0], min(values)
 
 
-def share(first: Policy, other: Policy) -> None:
+def share_weights(first: Policy, other: Policy) -> None:
     """Replace the reusable weights of another policy by those of the first one."""
     for name, parameter in first.reusable.items():
         module, _, last = name.rpartition(".")

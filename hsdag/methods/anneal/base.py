@@ -19,7 +19,7 @@ import numpy as np
 from hsdag.base.kernels import interpret
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.anneal.chain import (
-    Move,
+    MoveKind,
     Values,
     chain_for,
     draw_move,
@@ -50,7 +50,7 @@ Heat = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ChainKind:
     """Description of one kind of chain."""
 
     share: FloatArray  # [K] relative frequency of each kind of move
@@ -71,7 +71,7 @@ class Annealing(AbstractContextManager["Annealing"]):
         sources: Description of each chain; those with pins come first.
     """
 
-    def __init__(self, incumbent: Incumbent, sources: Sequence[Source]) -> None:
+    def __init__(self, incumbent: Incumbent, sources: Sequence[ChainKind]) -> None:
         problem = incumbent.problem
         seeds = np.random.SeedSequence(incumbent.limits.seed).generate_state
         self._incumbent = incumbent
@@ -192,7 +192,7 @@ class LocalPlacer(Placer[O]):
     """
 
     is_seeded = True
-    moves: ClassVar[Mapping[Move, float]]
+    moves: ClassVar[Mapping[MoveKind, float]]
 
     @abstractmethod
     def starts(self, incumbent: Incumbent) -> list[Plan]:
@@ -233,9 +233,9 @@ class LocalPlacer(Placer[O]):
         chain.device[:] = problem.supported.argmax(axis=1)
         source.values(problem).propose(chain, 0)
 
-    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:  # noqa: ARG002
+    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[ChainKind]:  # noqa: ARG002
         """Return the description of each chain; ``share`` [K] is the relative frequency of each kind of move."""
-        return [Source(share, takes_order)]
+        return [ChainKind(share, takes_order)]
 
     def _step_by_step(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> None:
         """Run one chain, and evaluate each of its proposals."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.base.kernels import ZERO, bare, inlined, inner, run
+from hsdag.base.kernels import ZERO, bare, inlined, inner, run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.methods.anneal.values import Lists, lists_for, lists_of
 from hsdag.methods.anneal.windows import WindowsPlacer
@@ -228,7 +228,7 @@ def grown(growth: Growth, width: int, check: Callable[[], object]) -> Plan:
     for begin in range(0, len(beam.choice), step):
         check()
         end = min(begin + step, len(beam.choice))
-        run(grow, float(width * (end - begin) * len(growth.price)), growth, beam, begin, end)
+        run_kernel(grow, float(width * (end - begin) * len(growth.price)), growth, beam, begin, end)
         if beam.number[Count.STATES] == 0:
             raise GaveUp(f"more than {MOST_OPEN} ops would wait for inputs at once")
     k = int(np.argmin(beam.free_s[beam.state[: beam.number[Count.STATES]]].max(axis=1)))

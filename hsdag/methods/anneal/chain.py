@@ -170,7 +170,7 @@ FARTHEST = 0.05
 """Largest change of a rank in one move, as a share of the number of units."""
 
 
-class Move(IntEnum):
+class MoveKind(IntEnum):
     """Kinds of moves."""
 
     UNIT = 0  # a unit goes to another device
@@ -184,14 +184,14 @@ class Move(IntEnum):
     FLIPS = 8  # each of n movable units goes to another device with probability 1 / n; at least one does
 
 
-OF_ORDER = (Move.SHIFT, Move.BESIDE, Move.TURN)
+OF_ORDER = (MoveKind.SHIFT, MoveKind.BESIDE, MoveKind.TURN)
 """Moves that change the order alone."""
 
 
-def shares_of(problem: Problem, often: Mapping[Move, float], *, takes_order: bool) -> FloatArray:
+def shares_of(problem: Problem, often: Mapping[MoveKind, float], *, takes_order: bool) -> FloatArray:
     """Return the relative frequency [K] of each kind of move, 0 for those that can change nothing in this problem."""
     can_move, can_reorder = bool((problem.supported.sum(axis=1) > 1).any()), takes_order and problem.num_units > 1
-    share = np.zeros(len(Move))
+    share = np.zeros(len(MoveKind))
     for move, weight in often.items():
         share[move] = weight * (can_reorder if move in OF_ORDER else can_move)
     return share
@@ -204,25 +204,25 @@ def draw_move(c: Chain) -> None:
     kind = 0
     while at >= c.share[kind]:
         kind += 1
-    if kind == Move.SHIFT or kind == Move.BESIDE or kind == Move.TURN:
+    if kind == MoveKind.SHIFT or kind == MoveKind.BESIDE or kind == MoveKind.TURN:
         _reorder(c, kind)
         return
     u = c.movable[below(c, len(c.movable))]
-    if kind == Move.UNIT or kind == Move.JOIN:  # if the neighbour's device changes nothing, take any other
+    if kind == MoveKind.UNIT or kind == MoveKind.JOIN:  # if the neighbour's device changes nothing, take any other
         count = c.near_first[u + 1] - c.near_first[u]
-        if kind == Move.JOIN and count > 0:
+        if kind == MoveKind.JOIN and count > 0:
             change(c, u, c.device[c.near[c.near_first[u] + below(c, count)]], c.rank[u])
         if c.state[0].num_changed == 0:
             change(c, u, _other_device(c, u), c.rank[u])
-    elif kind == Move.SWAP:
+    elif kind == MoveKind.SWAP:
         w = c.movable[below(c, len(c.movable))]
         a, b = c.device[u], c.device[w]
         if c.supported[u, b] and c.supported[w, a]:
             change(c, u, b, c.rank[u])
             change(c, w, a, c.rank[w])
-    elif kind == Move.CLUSTER:
+    elif kind == MoveKind.CLUSTER:
         _move_cluster(c, u)
-    elif kind == Move.STRETCH:
+    elif kind == MoveKind.STRETCH:
         _move_stretch(c)
     else:
         _flip(c)
@@ -275,9 +275,9 @@ def _reorder(c: Chain, kind: int) -> None:
     """Change ranks by a move of this kind; units that only one device supports take part too."""
     num = len(c.rank)
     u, w = below(c, num), below(c, num)
-    if kind == Move.SHIFT:
+    if kind == MoveKind.SHIFT:
         change(c, u, c.device[u], c.rank[u] + FARTHEST * num * (2.0 * uniform(c) - 1.0))
-    elif kind == Move.BESIDE:
+    elif kind == MoveKind.BESIDE:
         change(c, u, c.device[u], c.rank[w] + uniform(c) - 0.5)
     else:
         rank = c.rank[u]

@@ -8,8 +8,8 @@ import numpy as np
 
 from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.methods.anneal.base import Annealing, LocalPlacer, Source, placed_and_ranked
-from hsdag.methods.anneal.chain import Move, places_of, shares_of
+from hsdag.methods.anneal.base import Annealing, ChainKind, LocalPlacer, placed_and_ranked
+from hsdag.methods.anneal.chain import MoveKind, places_of, shares_of
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent
 from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.memory_repair import fastest_devices, repaired
@@ -61,8 +61,8 @@ class SaOptions:
 
 
 MOVES_OF_LISTS = {
-    Move.UNIT: 3, Move.JOIN: 1, Move.SWAP: 0.5, Move.CLUSTER: 0.3, Move.STRETCH: 0.3,
-    Move.SHIFT: 2, Move.BESIDE: 2, Move.TURN: 1,
+    MoveKind.UNIT: 3, MoveKind.JOIN: 1, MoveKind.SWAP: 0.5, MoveKind.CLUSTER: 0.3, MoveKind.STRETCH: 0.3,
+    MoveKind.SHIFT: 2, MoveKind.BESIDE: 2, MoveKind.TURN: 1,
 }  # fmt: skip
 """Relative frequency of each move in a chain over list schedules."""
 
@@ -83,15 +83,15 @@ class SaPlacer(LocalPlacer[SaOptions]):
     needs_costs = False
     gives_order = True
     moves = {  # noqa: RUF012 - a class variable of the base
-        Move.UNIT: 3, Move.JOIN: 3, Move.SWAP: 1, Move.CLUSTER: 0.3, Move.STRETCH: 0.5,
-        Move.SHIFT: 1, Move.BESIDE: 1, Move.TURN: 0.5,
+        MoveKind.UNIT: 3, MoveKind.JOIN: 3, MoveKind.SWAP: 1, MoveKind.CLUSTER: 0.3, MoveKind.STRETCH: 0.5,
+        MoveKind.SHIFT: 1, MoveKind.BESIDE: 1, MoveKind.TURN: 0.5,
     }  # fmt: skip
 
-    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
-        direct = Source(share, takes_order)
+    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[ChainKind]:
+        direct = ChainKind(share, takes_order)
         if not takes_order or problem.semantics.execution is not Execution.WORK_CONSERVING:
             return [direct] * self.options.num_chains
-        lists = Source(shares_of(problem, MOVES_OF_LISTS, takes_order=True), takes_order=True, has_pins=True)
+        lists = ChainKind(shares_of(problem, MOVES_OF_LISTS, takes_order=True), takes_order=True, has_pins=True)
         num_lists = round(self.options.lists * self.options.num_chains)
         return [lists] * num_lists + [direct] * (self.options.num_chains - num_lists)
 
@@ -178,7 +178,7 @@ class EaPlacer(LocalPlacer[EaOptions]):
     name = "ea"
     options_type = EaOptions
     gives_order = False
-    moves = {Move.FLIPS: 1}  # noqa: RUF012 - a class variable of the base
+    moves = {MoveKind.FLIPS: 1}  # noqa: RUF012 - a class variable of the base
 
     def starts(self, incumbent: Incumbent) -> list[Plan]:
         return [Plan(repaired(incumbent.costs, fastest_devices(incumbent.costs), incumbent.problem.semantics))]

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.base.kernels import ZERO, bare, inlined, inner, run
+from hsdag.base.kernels import ZERO, bare, inlined, inner, run_kernel
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.anneal.chain import ROUNDING, Chain, draw, end_proposal, is_kept
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, UnitCosts, placement_s, unit_costs
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order
 from hsdag.runtime.simulator.execution import run_sequential
 from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, machine_for, pop, push, rewind
 from hsdag.runtime.simulator.memory import MemoryPeaks, find_peaks, memory_peaks_of
@@ -174,7 +174,7 @@ class Scheduled(NamedTuple):
 
     def propose(self, c: Chain, num: int) -> None:
         """Make ``num`` proposals; see ``Values``."""
-        run(_propose, num * len(self.member), self, c, num)
+        run_kernel(_propose, num * len(self.member), self, c, num)
 
 
 def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
@@ -200,7 +200,7 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
         peaks=(memory_peaks_of(costs),) if has_memory else (),
         sets_priority=takes_order,
         links_of_one=int(machine.run["links"][0]),
-        links_of_many=tuple(Links).index(semantics.links),
+        links_of_many=tuple(LinkSharing).index(semantics.links),
         lists=no_lists(problem.num_devices),
     )
 
@@ -306,7 +306,7 @@ class UnderHetero(NamedTuple):
 
     def propose(self, c: Chain, num: int) -> None:
         """Make ``num`` proposals; see ``Values``."""
-        run(_propose_under_hetero, num * len(c.device), self, c, num)
+        run_kernel(_propose_under_hetero, num * len(c.device), self, c, num)
 
 
 @bare

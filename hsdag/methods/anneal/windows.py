@@ -65,7 +65,7 @@ def _propose_windowed(g: Windowed, c: Chain, num: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class UnitTimes:
     """Simulated times of a plan's units, sorted by start."""
 
     place: IntArray  # [U] rank of a unit by its start
@@ -75,7 +75,7 @@ class Timeline:
     total_s: float
 
     @staticmethod
-    def of(problem: Problem, plan: Plan, *, takes_order: bool) -> Timeline:
+    def of(problem: Problem, plan: Plan, *, takes_order: bool) -> UnitTimes:
         """Simulate a plan. Raises ValueError for a problem without costs."""
         costs, of_op = problem.simulated
         run = ScheduleEvaluator.of(problem).run(plan if takes_order else plan.unordered)
@@ -83,7 +83,7 @@ class Timeline:
         np.minimum.at(start_s, of_op, run.start_s)
         np.maximum.at(end_s, of_op, run.end_s + costs.op_overhead_s)
         place = inverse_of(np.lexsort((problem.units.graph.position, end_s, start_s)))
-        return Timeline(place, plan.placement, start_s, end_s, run.makespan_s)
+        return UnitTimes(place, plan.placement, start_s, end_s, run.makespan_s)
 
 
 class WindowCutter:
@@ -96,7 +96,7 @@ class WindowCutter:
         self._readers = Csr.build(costs.num_ops, costs.edge_src, costs.edge_dst)
         self.time_s, self._latency_s, self._s_per_byte = lists.time_s, lists.latency_s, lists.s_per_byte
 
-    def cut(self, line: Timeline, units: IntArray, begun_s: FloatArray, left_s: FloatArray) -> Windowed:
+    def cut(self, line: UnitTimes, units: IntArray, begun_s: FloatArray, left_s: FloatArray) -> Windowed:
         """Return a window; units before it stay fixed, and those behind it move as one block.
 
         Args:
@@ -134,7 +134,7 @@ class WindowCutter:
         found: FloatArray = latency_s[device] + self.costs.edge_bytes[edges][:, None] * s_per_byte[device]
         return found
 
-    def windows(self, line: Timeline, size: int, offset: int) -> list[tuple[IntArray, Windowed]]:
+    def windows(self, line: UnitTimes, size: int, offset: int) -> list[tuple[IntArray, Windowed]]:
         """Cut a schedule into disjoint windows of ``size`` units that are neighbours in time.
 
         The first of them starts at place ``offset``; what comes before is a window of its own.
@@ -172,7 +172,7 @@ def _edges_of(csr: Csr, units: IntArray) -> tuple[IntArray, IntArray]:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class WindowResult:
     """Result of the search of one window."""
 
     units: IntArray  # [W]
@@ -237,7 +237,7 @@ class WindowsPlacer(Placer[WindowsOptions]):
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
         if problem.costs is None or not has_schedule(problem):
             return
-        line = Timeline.of(problem, Plan(problem.supported.argmax(axis=1)), takes_order=False)
+        line = UnitTimes.of(problem, Plan(problem.supported.argmax(axis=1)), takes_order=False)
         units = inverse_of(line.place)[:2]
         window = WindowCutter(problem.costs).cut(line, units, *np.zeros((2, problem.num_devices)))
         searched(window, line.device[units], 1, (1.0, 1.0), seed=0)
@@ -272,7 +272,7 @@ class Sweeps(AbstractContextManager["Sweeps"]):
         incumbent, size = self._incumbent, self.size
         if incumbent.best is None:
             return
-        line = Timeline.of(incumbent.problem, incumbent.best, takes_order=incumbent.takes_order)
+        line = UnitTimes.of(incumbent.problem, incumbent.best, takes_order=incumbent.takes_order)
         windows = self._cutter.windows(line, size, self._number % 2 * (size // 2))
         windows = windows[self._number // 2 % 2 :: 2] or windows  # adjacent ones would each take the other as fixed
         if (num := int(min(self._proposals, incumbent.evaluations_left // len(windows)))) < 1:
@@ -282,7 +282,7 @@ class Sweeps(AbstractContextManager["Sweeps"]):
             self._pool.submit(self._search, line, *window, num, seed)
             for window, seed in zip(windows, seeds, strict=True)
         ]
-        found: list[Piece] = []
+        found: list[WindowResult] = []
         try:
             for task in tasks:
                 piece = task.result()
@@ -301,17 +301,17 @@ class Sweeps(AbstractContextManager["Sweeps"]):
                 self.size = min(2 * self.size, self._options.size)
             self._before = incumbent.best_score
 
-    def _search(self, line: Timeline, units: IntArray, window: Windowed, num: int, seed: int) -> Piece:
+    def _search(self, line: UnitTimes, units: IntArray, window: Windowed, num: int, seed: int) -> WindowResult:
         o = self._options
         gain_s = searched(window, line.device[units], num, (o.hottest, o.coldest), seed)
-        return Piece(units, window.lists.device, window.lists.end_s, gain_s)
+        return WindowResult(units, window.lists.device, window.lists.end_s, gain_s)
 
-    def _join(self, line: Timeline, pieces: Sequence[Piece]) -> None:
+    def _join(self, line: UnitTimes, pieces: Sequence[WindowResult]) -> None:
         """Evaluate the plan with the results of the windows; if it is no better, try each half of them."""
         if not pieces:
             return
         before = self._incumbent.best_score
-        device, order = joined(line, pieces)
+        device, order = joined_pieces(line, pieces)
         ordered = [Plan(device, order)] if self._incumbent.takes_order else []
         self._incumbent.report([*ordered, Plan(device)])
         if self._incumbent.best_score >= before and len(pieces) > 1:
@@ -353,7 +353,7 @@ def starts_of(lists: Lists) -> FloatArray:
     return np.asarray(lists.end_s - lists.time_s[np.arange(len(lists.device)), lists.device], dtype=np.float64)
 
 
-def joined(line: Timeline, pieces: Sequence[Piece]) -> tuple[IntArray, IntArray]:
+def joined_pieces(line: UnitTimes, pieces: Sequence[WindowResult]) -> tuple[IntArray, IntArray]:
     """Return devices [U] and ranks [U] of a schedule with the pieces put in; all units behind one gain its seconds."""
     device, end_s = line.device.copy(), line.end_s.copy()
     gained_s = np.zeros(len(device) + 1)

@@ -154,7 +154,7 @@ def _all_sent_s(t: BoundaryCosts, placement: IntArray, reached: IntArray) -> flo
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
+class BestMove:
     """The best move of a set of ops: the placement [N] after it, and a lower bound for all such moves.
 
     ``bound_s`` is the cut in ticks rounded down; it is below the optimum by less than ``error_s``.
@@ -165,7 +165,7 @@ class Move:
     error_s: float
 
 
-def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> Move | None:
+def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> BestMove | None:
     """Return the cheapest placement that differs from ``placement`` [N] only by ops moved to device ``target``.
 
     An op that its device does not support must move, one that ``target`` does not support must stay; None if both hold
@@ -197,10 +197,10 @@ def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> Move | 
     away = (node == sink) | np.isin(ops, moved[moved < costs.num_ops])
     fixed_s = np.where(fate == STAYS, stay_s, np.where(fate == MOVES, go_s, np.minimum(stay_s, go_s)))
     bound_s = costs.constant_s + float(fixed_s.sum()) + flow_s
-    return Move(np.where(away, target, placement).astype(np.int64), bound_s, tick_s * len(tails))
+    return BestMove(np.where(away, target, placement).astype(np.int64), bound_s, tick_s * len(tails))
 
 
-def pair_cut(costs: BoundaryCosts, one: int, other: int) -> Move | None:
+def pair_cut(costs: BoundaryCosts, one: int, other: int) -> BestMove | None:
     """Return the optimal placement on two devices by a minimum s-t cut, or None if some op runs on neither.
 
     Ties go to device ``one``.

@@ -17,7 +17,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.alpha_expansion import best_cut, cheapest, expanded, simple
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, pair_cut
-from hsdag.methods.cuts.pipeline import evaluate_each, stages
+from hsdag.methods.cuts.pipeline import evaluate_each, stage_placements
 from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
@@ -91,7 +91,7 @@ class MincutPlacer(Placer[NoOptions]):
         cuts = _within(check, incumbent) if check.has_limits else _cuts(costs, partial(incumbent.is_over, CUT_SHARE))
         if problem.objective.is_steady:
             yield from itertools.islice(cuts, 1)
-            yield from stages(problem)
+            yield from stage_placements(problem)
         yield from cuts
 
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.base.errors import option
-from hsdag.base.kernels import bare, inlined, run
+from hsdag.base.kernels import bare, inlined, run_kernel
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.cut_graph import readers
@@ -36,7 +36,7 @@ from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links
+from hsdag.runtime.problem.semantics import Execution, LinkSharing
 from hsdag.search.evaluators.memory import MEMORY_TOLERANCE, MemoryCheck
 
 MAX_CANDIDATES = 7
@@ -71,11 +71,11 @@ class PipelinePlacer(Placer[NoOptions]):
 
     def _search(self, incumbent: Incumbent) -> Status:
         nothing = f"method pipeline found no stages that fit into memory; try {option('method')} mincut"
-        evaluate_each(stages(incumbent.problem), incumbent, MAX_CANDIDATES, nothing)
+        evaluate_each(stage_placements(incumbent.problem), incumbent, MAX_CANDIDATES, nothing)
         return Status.FEASIBLE
 
 
-def stages(units: Problem) -> Iterator[IntArray]:
+def stage_placements(units: Problem) -> Iterator[IntArray]:
     """Yield placements [U] that fit into memory: the best single device, then stages at several costs of boundaries."""
     problem, semantics = units.known_costs, units.semantics
     check = MemoryCheck(problem, semantics)
@@ -86,7 +86,7 @@ def stages(units: Problem) -> Iterator[IntArray]:
     factors: tuple[float, ...] = UNCERTAIN  # on the costs of transfers and launches
     if units.objective.is_steady and semantics.execution is not Execution.SEQUENTIAL:
         # Independent links never fill up. Others have a load, so stages that count it and that ignore it are tried.
-        factors = (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
+        factors = (0.0,) if semantics.links is LinkSharing.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
     for boundary in factors:
         for slowest in (True, False) if boundary == 1.0 else (True,):
             placement = fitting_stages(problem, check, partition, boundary=boundary, slowest=slowest)
@@ -205,7 +205,7 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
     """
     able = np.where(line.ticks < UNABLE, line.ticks, 0)
     high = int(able.max(axis=1).sum() + line.incoming.max(axis=1, initial=0).sum() + line.launch.max())
-    plan = _Plan(line, memory_bytes)
+    plan = _StageProgram(line, memory_bytes)
     if not plan.reaches(high):
         return None
     best = np.where(line.ticks < UNABLE, line.ticks, UNABLE).min(axis=1)
@@ -219,11 +219,11 @@ def quickest_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
 
     The weights of a stage stay within ``memory_bytes`` [D]; None if no partition does so.
     """
-    stages = _Plan(line, memory_bytes).in_turn()
+    stages = _StageProgram(line, memory_bytes).in_turn()
     return None if stages is None else stages[inverse_of(line.order)]
 
 
-class _Plan:
+class _StageProgram:
     """Dynamic program over sets of devices, as bits, and how far each set reaches within a period."""
 
     def __init__(self, line: Line, memory_bytes: FloatArray) -> None:
@@ -269,7 +269,7 @@ class _Plan:
                 least[better], begins[better], of[better] = rest[better], np.arange(num + 1)[better], d
                 before, reached = least.copy(), begins.copy()
                 given = line.first, weights, int(line.launch[d]), float(self._memory_bytes[d])
-                run(_behind, num * (num + len(line.slot)), self._window(d), *given, rest, least, reached)
+                run_kernel(_behind, num * (num + len(line.slot)), self._window(d), *given, rest, least, reached)
                 improved = least < before
                 begins[improved], of[improved] = reached[improved], d
             ticks[bits], last[bits] = least, (begins, of)
@@ -289,7 +289,7 @@ class _Plan:
         far = np.empty((self._num, len(weights)), dtype=np.int64)
         for d in range(self._num):
             given = weights, period - int(line.launch[d]), float(self._memory_bytes[d])
-            run(_furthest, len(weights) + len(line.slot), self._window(d), *given, far[d])
+            run_kernel(_furthest, len(weights) + len(line.slot), self._window(d), *given, far[d])
         return far
 
     def _window(self, d: int) -> _Window:

@@ -16,13 +16,13 @@ from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.exact.formulation import Formulation, identical_devices
 from hsdag.methods.exact.solving import CpSatModel, T, Ticks
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.semantics import Execution, Links
+from hsdag.runtime.problem.semantics import Execution, LinkSharing
 
 Term = tuple[cp_model.IntVar, int]
 Pair = tuple[int, int, int]  # consumer, its device, and the ticks of sending to it
 
 
-class PlacedModel(CpSatModel[T]):
+class DeviceChoiceModel(CpSatModel[T]):
     """Model of the devices of ops: (1), (6) and the order of identical devices of DiviML, sections IV-A and VI.
 
     There is no solution if an op has no device left.
@@ -87,7 +87,7 @@ class PlacedModel(CpSatModel[T]):
         return np.array([next(d for d, here in on.items() if value(here)) for on in self.on], dtype=np.int64)
 
 
-class AssignmentModel(PlacedModel[IntArray]):
+class AssignmentModel(DeviceChoiceModel[IntArray]):
     """Model of the cost of placements [N] without an order, in ticks; a load is at most ``most``.
 
     Sequential execution: op times, a transfer of each result to each other device that reads it (one in all for
@@ -146,7 +146,7 @@ class AssignmentModel(PlacedModel[IntArray]):
         for i, choices in enumerate(self.on):
             for a, x in choices.items():
                 loads[a].append((x, int(hold[i, a])))
-        for u in range(self._p.num_ops) if self._links is not Links.INDEPENDENT else ():
+        for u in range(self._p.num_ops) if self._links is not LinkSharing.INDEPENDENT else ():
             self._check()
             for a, group in itertools.product(self.on[u], self._destinations(u)):
                 terms = self._layers(u, {a: self._pairs(u, a, group)})
@@ -160,14 +160,14 @@ class AssignmentModel(PlacedModel[IntArray]):
     def _destinations(self, u: int) -> list[list[int]]:
         """Return the devices that a result may be sent to, in one group per transfer."""
         reachable = sorted({b for v in self._f.consumers[u] for b in self.on[v]})
-        return [reachable] if self._links is Links.EGRESS else [[b] for b in reachable]
+        return [reachable] if self._links is LinkSharing.EGRESS else [[b] for b in reachable]
 
     def _carriers(self, a: int, group: list[int]) -> list[int]:
         """Return the indices of loads that a transfer from device a to a group of devices adds to."""
         d = self._p.num_devices
-        if self._links is Links.BLOCKING:
+        if self._links is LinkSharing.BLOCKING:
             return [a, group[0]] if group[0] != a else []
-        return [d + a] if self._links is Links.EGRESS else [d * (1 + a) + group[0]]
+        return [d + a] if self._links is LinkSharing.EGRESS else [d * (1 + a) + group[0]]
 
     def _pairs(self, u: int, a: int, group: list[int]) -> list[Pair]:
         """Return the consumers of u that may be on a device of ``group``, with the ticks of sending to it from a."""

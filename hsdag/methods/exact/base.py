@@ -21,7 +21,7 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.semantics import Execution, Links, Order
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.search.evaluators.memory import one_inference
 
@@ -202,7 +202,9 @@ class ExactPlacer(Placer[O]):
         """Return the memory rules to solve under: the first gives the bound, a later one an answer that surely fits."""
         if not memory_can_bind(problem.known_costs):
             return [MemoryRule.RUNNING]
-        plain = problem.semantics.links is Links.INDEPENDENT  # otherwise copies wait, which changes their lifetimes
+        plain = (
+            problem.semantics.links is LinkSharing.INDEPENDENT
+        )  # otherwise copies wait, which changes their lifetimes
         first = MemoryRule.PEAK if plain and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
         return [first, MemoryRule.RESERVED]
 

@@ -14,7 +14,7 @@ from ortools.sat.python import cp_model
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions, O
-from hsdag.methods.exact.assignment import AssignmentModel, PlacedModel
+from hsdag.methods.exact.assignment import AssignmentModel, DeviceChoiceModel
 from hsdag.methods.exact.base import ExactPlacer, ExactSearch
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
 from hsdag.methods.exact.solving import CpSatModel, T, Ticks, solve_model
@@ -23,7 +23,7 @@ MOST_OPS_WITH_LOADS = 150
 """Bound the start of every op by the load of its ancestors up to this many ops; these constraints are quadratic."""
 
 
-class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
+class IntervalModel(DeviceChoiceModel[tuple[IntArray, FloatArray]]):
     """Model whose solutions are devices [N] and starts [N]; numbers of constraints are those of DiviML, IV-A.
 
     Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so a bound of the model is one of the

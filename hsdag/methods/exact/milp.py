@@ -20,7 +20,7 @@ from hsdag.methods.base import NoOptions
 from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
 from hsdag.methods.exact.cpsat import CpSatMethod
 from hsdag.methods.exact.formulation import Formulation, identical_devices
-from hsdag.methods.exact.solving import POLL_S, Answer
+from hsdag.methods.exact.solving import POLL_S, SolverAnswer
 from hsdag.methods.incumbent import Limits
 
 MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
@@ -70,7 +70,7 @@ class LinearModel:
         self.row_low.extend([-np.inf] * len(index))
         self.row_high.extend([high] * len(index))
 
-    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> Answer[FloatArray]:
+    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> SolverAnswer[FloatArray]:
         """Return SCIP's answer; ``on_wait`` is called regularly, and an exception that it raises ends the solver."""
         entries = self.value, self.index, self.row_start
         columns = map(np.array, (self.low, self.high, self.cost, self.row_low, self.row_high))
@@ -93,9 +93,9 @@ class LinearModel:
                 solver.interrupt_solve()
                 thread.join(POLL_S)
         if solver.status() == SolveStatus.INFEASIBLE:
-            return Answer(np.inf)
+            return SolverAnswer(np.inf)
         values = np.asarray(solver.variable_values()) if solver.has_solution() else None
-        return Answer(solver.best_objective_bound(), solution=values)
+        return SolverAnswer(solver.best_objective_bound(), solution=values)
 
 
 class MilpPlacer(CpSatMethod[NoOptions]):

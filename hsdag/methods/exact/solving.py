@@ -93,7 +93,7 @@ class CpSatModel(ABC, Generic[T]):
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(Generic[T]):
+class SolverAnswer(Generic[T]):
     """A solver's final answer: the best solution, its value and the proven bound, in the model's unit.
 
     The bound is infinite if there is no solution.
@@ -109,7 +109,7 @@ def solve_model(
     limits: Limits,
     on_solution: Callable[[T], object] | None = None,
     on_wait: Callable[[float], None] = lambda _: None,
-) -> Answer[T]:
+) -> SolverAnswer[T]:
     """Solve a model; pass every better solution to ``on_solution`` and, regularly, the bound in ticks to ``on_wait``.
 
     Both are called in the calling thread; their exceptions end the solver and reach the caller. Equal limits and seeds
@@ -160,15 +160,15 @@ class _Solutions(cp_model.CpSolverSolutionCallback, Generic[T]):
             self.stop_search()
 
 
-def _answer(model: CpSatModel[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> Answer[T]:
+def _answer(model: CpSatModel[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> SolverAnswer[T]:
     """Return the solver's answer after it has ended."""
     if status == cp_model.INFEASIBLE:
-        return Answer(np.inf)
+        return SolverAnswer(np.inf)
     assert status != cp_model.MODEL_INVALID, model.model.validate()
     bound = whole_bound(solver.best_objective_bound)
     if status == cp_model.UNKNOWN:
-        return Answer(bound)
-    return Answer(bound, round(solver.objective_value), model.read(solver.value))
+        return SolverAnswer(bound)
+    return SolverAnswer(bound, round(solver.objective_value), model.read(solver.value))
 
 
 def whole_bound(bound: float) -> int:

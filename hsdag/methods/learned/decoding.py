@@ -205,7 +205,7 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
             if home < 0 or c.w.memory[home] > 1.0:
                 permit(c.t, c.w, v, 1.0, found.able[b, step])
                 describe(c, v, found.features[b, step])
-                home = place(c, v, shared.row[b, v], found, b, step, -1.0 if is_forced else random[b, step, 1])
+                home = choose_device(c, v, shared.row[b, v], found, b, step, -1.0 if is_forced else random[b, step, 1])
                 c.home[shared.group[b, v]] = home
             found.home[b, step] = home
             assign_and_free(c.t, c.state, c.w, v, home, max(c.state.free_s[home], c.w.ready_s[v, home]))
@@ -359,7 +359,7 @@ def describe(c: Decoder, v: int, x: Float32Array) -> None:
 
 
 @inlined
-def place(c: Decoder, v: int, row: int, found: Episodes, b: int, step: int, random: float) -> int:
+def choose_device(c: Decoder, v: int, row: int, found: Episodes, b: int, step: int, random: float) -> int:
     """Return the device chosen for op v, and record its log-probability.
 
     Args:

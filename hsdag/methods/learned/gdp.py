@@ -84,7 +84,7 @@ FARTHEST = 32
 """Largest distance in topological order that has an attention bias of its own; larger distances share its bias."""
 
 
-class Segments(nn.Module):
+class SegmentAttention(nn.Module):
     """Layer of attention within segments and to the segment before, which gets no gradient (Dai et al. 2019, §3.2).
 
     All segments are computed at once, since a layer attends only to what the layer below returned.
@@ -147,7 +147,7 @@ class GdpNetwork(StepwiseNetwork):
         width = config.width
         self.encoder = Encoder(config.encoder, x.shape[1], width, config.layers, generator)
         self.attention = nn.ModuleList(
-            Segments(width, config.heads, generator, relative=config.relative) for _ in range(config.blocks)
+            SegmentAttention(width, config.heads, generator, relative=config.relative) for _ in range(config.blocks)
         )
         self.out = Mlp([width, width, num_devices], generator, zero_output=True)
 

@@ -52,7 +52,7 @@ class Learner:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return weights as ``policy.NAME`` and Adam's moments as ``adam.NUMBER.MOMENT``."""
-        tensors = {f"policy.{name}": tensor for name, tensor in self._weights.items()}
+        tensors: dict[str, torch.Tensor] = {f"policy.{name}": tensor for name, tensor in self._weights.items()}
         for i, moments in self._optimiser.state_dict()["state"].items():
             tensors |= {f"adam.{i}.{moment}": tensor for moment, tensor in moments.items()}
         return tensors

@@ -170,7 +170,7 @@ class BothWays(nn.Module):
         return torch.as_tensor(self.out(torch.cat(parts, dim=1)))
 
 
-class Library(nn.Module):
+class GeometricConvolution(nn.Module):
     """Convolution of PyTorch Geometric, chosen by name, on the symmetrised graph."""
 
     def __init__(self, name: str, width: int, generator: torch.Generator) -> None:
@@ -221,7 +221,7 @@ ENCODERS: dict[str, Callable[[int, torch.Generator], nn.Module]] = {
     "both-ways": BothWays,
     "sage-pool": PooledSage,
     "hsdag": GraphConvolution,
-    **{name: partial(Library, name) for name in ("gcn", "gat", "gin", "sage")},
+    **{name: partial(GeometricConvolution, name) for name in ("gcn", "gat", "gin", "sage")},
 }
 """Layers of message passing by name: DOPPLER's, one made for DAGs, GDP's, HSDAG's, and PyTorch Geometric's."""
 
@@ -278,7 +278,7 @@ NUM_PAPER, NUM_WIDE = 5, len(OP_FEATURES)
 """Number of features of an op: those of DOPPLER (App. E.1), and all of ``OP_FEATURES``."""
 
 
-class Inputs(NamedTuple):
+class NetworkInputs(NamedTuple):
     """Inputs of networks for a problem, independent of its unit of time, so that one network suits all problems."""
 
     costs: ScheduleProblem
@@ -291,7 +291,7 @@ class Inputs(NamedTuple):
     path_lengths: tuple[torch.Tensor, torch.Tensor]  # [N, 1] each: number of ops on these two paths, the op included
 
 
-def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
+def network_inputs(costs: ScheduleProblem, *, is_wide: bool = True) -> NetworkInputs:
     """Return the inputs for a problem; features are all if ``is_wide``, else DOPPLER's five, standardised."""
     tables = tables_of(costs)
     levels = levels_of(tables)
@@ -315,7 +315,7 @@ def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
     heaviest = (levels_of(backwards).heaviest, levels.heaviest)
     before, behind = (torch.tensor(np.where(each < 0, costs.num_ops, each)) for each in heaviest)
     ones = torch.ones(costs.num_ops, 1)
-    return Inputs(
+    return NetworkInputs(
         costs=costs,
         tables=tables,
         levels=levels,
@@ -331,15 +331,15 @@ def cost_features(costs: ScheduleProblem) -> FloatArray:
     """Return features of the costs of ops [N, D + 14].
 
     They are the logarithms of the times on the devices relative to their mean, that mean as a share of the largest one,
-    and all features of ``inputs_of``. Times are those of ``finite_times``.
+    and all features of ``network_inputs``. Times are those of ``finite_times``.
     """
     time_s = finite_times(costs)
     mean_s = time_s.mean(axis=1)
     share = mean_s / mean_s.max()
-    return np.concatenate([np.log(time_s / mean_s[:, None]), share[:, None], inputs_of(costs).x.numpy()], axis=1)
+    return np.concatenate([np.log(time_s / mean_s[:, None]), share[:, None], network_inputs(costs).x.numpy()], axis=1)
 
 
-def assumed_costs(problem: Problem) -> ScheduleProblem:
+def uniform_costs(problem: Problem) -> ScheduleProblem:
     """Return costs to use where none are known: every op takes a second on any device, as does a mean transfer."""
     graph = problem.units.graph
     edges = np.stack([graph.edge_src, graph.edge_dst], axis=1)
@@ -394,5 +394,5 @@ def tokens_of(problem: Problem, *, with_costs: bool) -> torch.Tensor:
 def edges_of(problem: Problem, *, with_costs: bool) -> Edges:
     """Return the edges of the units' graph; transfer costs are 0 unless they are known and ``with_costs``."""
     if with_costs and problem.costs is not None:
-        return inputs_of(problem.costs).edges
+        return network_inputs(problem.costs).edges
     return Edges.without_costs(torch.tensor(problem.units.graph.edge_src), torch.tensor(problem.units.graph.edge_dst))

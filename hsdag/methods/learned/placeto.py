@@ -25,7 +25,14 @@ from hsdag.methods.learned.decoding import Episodes
 from hsdag.methods.learned.networks import Edges, Mlp, standardise, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
-from hsdag.methods.learned.stepwise import SEEN_NUMBERS, Schedules, Seeing, joined, order_of_visits, tables_and_tails
+from hsdag.methods.learned.stepwise import (
+    SEEN_NUMBERS,
+    Schedules,
+    Seeing,
+    joined_records,
+    order_of_visits,
+    tables_and_tails,
+)
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -103,7 +110,7 @@ class PlacetoConfig(TrainingOptions):
         )
 
 
-class Groups(NamedTuple):
+class UnitGroups(NamedTuple):
     """Groups of units, their graph, and their features that do not depend on the placement."""
 
     of_unit: torch.Tensor  # [U] group of each unit
@@ -120,7 +127,7 @@ def groups_of(
     num_groups: int | None,
     tokens: torch.Tensor | None = None,
     order: IntArray | None = None,
-) -> Groups:
+) -> UnitGroups:
     """Return the groups of a problem's units.
 
     Args:
@@ -143,7 +150,7 @@ def groups_of(
     visited = labels[costs.topological_order if order is None else order]
     _, first = np.unique(visited, return_index=True)
     source, target = groups.quotient_edges(costs.edge_src, costs.edge_dst)
-    return Groups(
+    return UnitGroups(
         of_unit=torch.from_numpy(labels.copy()),
         first=np.unique(labels, return_index=True)[1],
         order=torch.from_numpy(visited[np.sort(first)]),
@@ -206,7 +213,7 @@ class PlacetoNetwork(nn.Module):
     the embeddings of its ancestors, of its descendants, and of all other groups are pooled.
     """
 
-    def __init__(self, groups: Groups, config: PlacetoConfig, generator: torch.Generator) -> None:
+    def __init__(self, groups: UnitGroups, config: PlacetoConfig, generator: torch.Generator) -> None:
         super().__init__()
         self._groups = groups
         self._config = config
@@ -298,7 +305,9 @@ class PlacetoPolicy(LikelihoodPolicy):
 
     network: PlacetoNetwork
 
-    def __init__(self, network: PlacetoNetwork, groups: Groups, config: PlacetoConfig, costs: ScheduleProblem) -> None:
+    def __init__(
+        self, network: PlacetoNetwork, groups: UnitGroups, config: PlacetoConfig, costs: ScheduleProblem
+    ) -> None:
         self.network = network
         self._groups = groups
         self._config = config
@@ -340,7 +349,7 @@ class PlacetoPolicy(LikelihoodPolicy):
             sweeps.append(device)
         of_visits = torch.cat(log_ps, dim=1).reshape(count, self._config.sweeps, -1)
         of_sweeps = (
-            torch.stack(columns, dim=1) for columns in zip(*(joined(each, count) for each in seen), strict=True)
+            torch.stack(columns, dim=1) for columns in zip(*(joined_records(each, count) for each in seen), strict=True)
         )
         records = zip(start, torch.stack(sweeps, dim=1), of_visits, *of_sweeps, strict=True)
         return [
@@ -359,7 +368,7 @@ class PlacetoPolicy(LikelihoodPolicy):
             seen = [Schedules(*self._tables, len(plans)).follow(order.numpy(), device[:, order].numpy())]
         starts, undrawn = self._starts(len(plans), generator), torch.zeros(len(plans), 0)
         of_sweeps = (
-            each[:, None].expand(-1, self._config.sweeps, *each.shape[1:]) for each in joined(seen, len(plans))
+            each[:, None].expand(-1, self._config.sweeps, *each.shape[1:]) for each in joined_records(seen, len(plans))
         )
         sweeps = device[:, None].expand(-1, self._config.sweeps, -1)
         records = zip(starts, sweeps, undrawn, *of_sweeps, strict=True)

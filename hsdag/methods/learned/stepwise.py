@@ -30,11 +30,11 @@ from hsdag.methods.learned.decoding import (
     Float32Array,
     Rules,
     Scores,
+    choose_device,
     describe,
     look_around,
-    place,
 )
-from hsdag.methods.learned.networks import assumed_costs, within
+from hsdag.methods.learned.networks import uniform_costs, within
 from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
 from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, offer, permit, send, tails_of
 from hsdag.runtime.problem.plan import Plan
@@ -66,7 +66,7 @@ class Seeing(nn.Module):
 
 def order_of_visits(problem: Problem, *, sees: bool) -> torch.Tensor:
     """Return the units [U] in topological order; if a policy sees, those with the longest path to the end first."""
-    costs = problem.costs or assumed_costs(problem)
+    costs = problem.costs or uniform_costs(problem)
     if not sees:
         return torch.tensor(costs.topological_order)
     return torch.from_numpy(np.lexsort((inverse_of(costs.topological_order), -levels_of(tables_of(costs)).upward_s)))
@@ -143,7 +143,7 @@ class Schedules:
         return found
 
 
-def joined(seen: Sequence[Episodes], count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def joined_records(seen: Sequence[Episodes], count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the records of all steps, joined: features of devices, and whether units could be placed on them.
 
     Args:
@@ -194,7 +194,7 @@ def extend_many(
             look_around(at, v)
             permit(c.t, w, v, 1.0, found.able[b, i])
             describe(at, v, found.features[b, i])
-            home = place(at, v, i, found, b, i, random[b, i])
+            home = choose_device(at, v, i, found, b, i, random[b, i])
             found.home[b, i] = home
             assign_and_free(c.t, state, w, v, home, max(state.free_s[home], w.ready_s[v, home]))
             send(c.t, state, w, v, home)
@@ -300,7 +300,7 @@ class StepwisePolicy(LikelihoodPolicy):
     def __init__(self, network: StepwiseNetwork, problem: Problem, *, sees: bool) -> None:
         self.network = network
         self._supported = torch.from_numpy(problem.supported.copy())
-        self._tables = tables_and_tails(problem.costs or assumed_costs(problem)) if sees else None
+        self._tables = tables_and_tails(problem.costs or uniform_costs(problem)) if sees else None
         self._rank = inverse_of(network.order.numpy()) if sees else None
 
     @torch.no_grad()
@@ -353,5 +353,5 @@ class StepwisePolicy(LikelihoodPolicy):
             log_p: Log-probabilities that they were drawn with [B, U], or [B, 0].
             seen: Records of each step; empty if the policy does not see.
         """
-        records = map(Decisions, devices, log_p, *joined(seen, len(devices)))
+        records = map(Decisions, devices, log_p, *joined_records(seen, len(devices)))
         return [Rollout(Plan(record.device.numpy(), self._rank), record) for record in records]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -92,8 +92,7 @@ class Trainer:
         penalty: Function that gives values to plans that failed, or NaN.
         is_trained: Whether the policy is trained already; then ``NUM_FIRST`` of its plans are evaluated first.
         spread: Factor of the options' weight of entropy.
-        shared: Optimiser that several trainings share; None for one of its own.
-        drawn_values: Values of the plans that the last update drew, NaN for those that failed [B].
+        learner: Optimiser of the policy's weights; trainings of several problems may share one.
     """
 
     name: str
@@ -106,13 +105,11 @@ class Trainer:
     penalty: Callable[[Plan], float] | None = None
     is_trained: bool = False
     spread: float = 1.0
-    shared: InitVar[Learner | None] = None
 
-    def __post_init__(self, shared: Learner | None) -> None:
+    def __post_init__(self) -> None:
         self.buffer = Buffer(self.options, self.evaluator.version)
         self.updates = Updates(self.options)
-        self.learner = shared or Learner(dict(self.policy.network.named_parameters()), self.options)
-        self.drawn_values = np.zeros(0)
+        self.learner = Learner(dict(self.policy.network.named_parameters()), self.options)
         self._advantages = Advantages(self.options)
 
     @property
@@ -130,15 +127,15 @@ class Trainer:
             resumes: Whether to resume from the state in the checkpoint, if there is one.
         """
         saved_s = -np.inf
-        if not (resumes and self._resume(checkpoint)):
+        if not (resumes and _resume(self, checkpoint)):
             self.begin()
-            self._save(checkpoint)
+            _save(self, checkpoint)
         while not self.updates.are_over:
             self.update()
             if not self.evaluator.is_cheap or time.monotonic() - saved_s > SAVE_EVERY_S:
-                self._save(checkpoint)
+                _save(self, checkpoint)
                 saved_s = time.monotonic()
-        self._save(checkpoint)
+        _save(self, checkpoint)
 
     def begin(self) -> None:
         """Evaluate the plans of single devices, if the options ask for it, and the first plans of a trained policy."""
@@ -148,20 +145,25 @@ class Trainer:
             draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self.generator)
             self._evaluate([rollout.plan for rollout in (self.policy.best(self.generator), *draws)])
 
-    def update(self) -> None:
-        """Make one update: imitate the teacher in the first ones, if there is one; else learn from draws."""
+    def update(self) -> FloatArray:
+        """Make one update: imitate the teacher in the first ones, if there is one; else learn from draws.
+
+        Return the values of the draws, NaN for those that failed [B]; none if the teacher was imitated.
+        """
+        values = np.zeros(0)
         if self.teacher is not None and self.updates.number < self.options.teacher_updates:
             self.evaluator.check()
             self.learner.step(self.policy, [(self.teacher(self.generator), None)], self.progress, self.spread)
         else:
-            self._learn_from_draws()
+            values = self._learn_from_draws()
         self.updates.number += 1
+        return values
 
-    def _learn_from_draws(self) -> None:
-        """Draw plans, evaluate them, and take optimisation steps on them and on the elites."""
+    def _learn_from_draws(self) -> FloatArray:
+        """Draw plans, evaluate them, and take optimisation steps on them and on the elites; return their values [B]."""
         before, best = len(self.buffer), self.buffer.best
         rollouts = self._drawn()
-        values = self.drawn_values = self._evaluate([rollout.plan for rollout in rollouts])
+        values = self._evaluate([rollout.plan for rollout in rollouts])
         advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)
         if self.options.greedy_every and self.updates.number % self.options.greedy_every == 0:
             self._evaluate([self.policy.best(self.generator).plan])
@@ -177,6 +179,7 @@ class Trainer:
             if begin + self.updates.step_share < 1.0:  # else no further draw would use the new weights
                 self.learner.step(self.policy, groups, self.progress, self.spread)
                 self.updates.step_share = self.evaluator.progress - begin
+        return values
 
     @torch.no_grad()
     def _drawn(self) -> list[Rollout]:
@@ -220,26 +223,6 @@ class Trainer:
             rewards = rewards[:, None] - of_steps.reshape(len(rollouts), -1)
         return self._advantages.of(rewards, np.array([rollout.step for rollout in rollouts], dtype=np.int64))
 
-    def _save(self, checkpoint: Checkpoint | None) -> None:
-        """Store the weights, the state of the optimiser, and everything else that changes."""
-        if checkpoint is None:
-            return
-        tensors, own = self.state()
-        tensors |= {**self.learner.state(), "generator": self.generator.get_state()}
-        checkpoint.save(tensors, described(self.name, self.options.as_dict()) | own)
-
-    def _resume(self, checkpoint: Checkpoint | None) -> bool:
-        """Restore the stored state, if there is one, and return whether there is."""
-        stored = checkpoint.load() if checkpoint is not None else None
-        if stored is None:
-            return False
-        tensors, state = stored
-        check_same(described(self.name, self.options.as_dict()), state)
-        self.learner.restore(tensors)
-        self.generator.set_state(tensors["generator"])
-        self.restore(tensors, state)
-        return True
-
     def state(self) -> State:
         """Return what changes in a training, but for the weights, their optimiser and the generator."""
         tensors, of_buffer = self.buffer.state()
@@ -256,6 +239,28 @@ class Trainer:
         self.updates.restore(state)
         self._advantages.restore(state)
         self.spread = state["spread"]
+
+
+def _save(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
+    """Store the weights, the state of the optimiser, and everything else that changes."""
+    if checkpoint is None:
+        return
+    tensors, state = trainer.state()
+    tensors |= {**trainer.learner.state(), "generator": trainer.generator.get_state()}
+    checkpoint.save(tensors, described(trainer.name, trainer.options.as_dict()) | state)
+
+
+def _resume(trainer: Trainer, checkpoint: Checkpoint | None) -> bool:
+    """Restore the stored state, if there is one, and return whether there is."""
+    stored = checkpoint.load() if checkpoint is not None else None
+    if stored is None:
+        return False
+    tensors, state = stored
+    check_same(described(trainer.name, trainer.options.as_dict()), state)
+    trainer.learner.restore(tensors)
+    trainer.generator.set_state(tensors["generator"])
+    trainer.restore(tensors, state)
+    return True
 
 
 def _penalised(penalty: Callable[[Plan], float] | None, plans: Sequence[Plan], values: FloatArray) -> FloatArray:

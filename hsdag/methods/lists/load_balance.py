@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.base.kernels import ZERO, bare, inlined, run
+from hsdag.base.kernels import ZERO, bare, inlined, run_kernel
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.lists.schedule import ListState, assign, first_ready, has_room, release
-from hsdag.runtime.problem.semantics import Links
+from hsdag.runtime.problem.semantics import LinkSharing
 from hsdag.runtime.problem.tables import Tables
 from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT, pop
 
@@ -27,7 +27,7 @@ class Loads(NamedTuple):
     links: int
 
 
-def balanced_placement(tables: Tables, urgency: FloatArray, links: Links, *, by_start: bool = False) -> IntArray:
+def balanced_placement(tables: Tables, urgency: FloatArray, links: LinkSharing, *, by_start: bool = False) -> IntArray:
     """Return the placement [N] that takes ops by ``urgency`` [N] and keeps the load of the busiest resource small.
 
     Loads count as in ``period_s``: an op adds its time to its device, and transfers of its inputs to links. Ties, for
@@ -39,9 +39,9 @@ def balanced_placement(tables: Tables, urgency: FloatArray, links: Links, *, by_
     """
     n, d = tables.time_s.shape
     size = d + d * d
-    loads = Loads(np.zeros(size), np.zeros(size), np.zeros(1), np.full((n, d), -1.0), tuple(Links).index(links))
+    loads = Loads(np.zeros(size), np.zeros(size), np.zeros(1), np.full((n, d), -1.0), tuple(LinkSharing).index(links))
     s = ListState.of(tables)
-    run(_run, 2.0 * d * (n + len(tables.in_op)), tables, s, loads, urgency, by_start)
+    run_kernel(_run, 2.0 * d * (n + len(tables.in_op)), tables, s, loads, urgency, by_start)
     return s.device
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.base.errors import FileFormatError, OptionError
-from hsdag.base.kernels import bare, inlined, run
+from hsdag.base.kernels import bare, inlined, run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.methods.incumbent import Incumbent
 from hsdag.methods.lists.base import ListPlacer
@@ -206,7 +206,7 @@ class RuleScheduler:
         )
         starts = Starts(np.zeros(d), np.zeros(d, np.int64), np.zeros(d, np.bool_), np.zeros(d), np.zeros(len(device)))
         scratch = IdleTime.of(d, n), Outlook.of(self._tables), starts
-        run(schedule_by_rule, 4.0 * d * (n + len(self._tables.in_op)), self._tables, rule, s, *scratch)
+        run_kernel(schedule_by_rule, 4.0 * d * (n + len(self._tables.in_op)), self._tables, rule, s, *scratch)
         return s.schedule()
 
 

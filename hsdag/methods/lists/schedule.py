@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.base.kernels import ZERO, bare, inlined, inner, run
+from hsdag.base.kernels import ZERO, bare, inlined, inner, run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.runtime.problem.tables import Tables, arrival_s
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
@@ -145,7 +145,7 @@ def list_schedule(
     pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
     ties = np.arange(d) if device_order is None else device_order
     idle = IdleTime.of(d, n if insertion else 0)
-    run(_run, d * (n + len(tables.in_op)), tables, s, idle, urgency, pins, ties, insertion, by_start)
+    run_kernel(_run, d * (n + len(tables.in_op)), tables, s, idle, urgency, pins, ties, insertion, by_start)
     return s.schedule()
 
 
@@ -343,7 +343,7 @@ def way_by_consumers(t: Tables, tail_s: FloatArray, s: ListState, w: Outlook, v:
 def tails_of(tables: Tables) -> FloatArray:
     """Return the least seconds [N, D] that follow an op on a device, transfers included."""
     tail_s: FloatArray = np.zeros(tables.time_s.shape)
-    run(_fill_tails, 0.05 * tail_s.shape[1] ** 2 * len(tables.in_op), tables, tail_s)
+    run_kernel(_fill_tails, 0.05 * tail_s.shape[1] ** 2 * len(tables.in_op), tables, tail_s)
     return tail_s
 
 

@@ -267,7 +267,7 @@ def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
     return _matched(part, exact, inverse_of(problem.topological_order), LEAST_LONE) or blocks
 
 
-def inputs_of(problem: ScheduleProblem, ops: IntArray) -> IntArray:
+def outside_inputs(problem: ScheduleProblem, ops: IntArray) -> IntArray:
     """Return the ops [I] that some of ``ops`` [M] read and that are not among them."""
     is_part = np.zeros(problem.num_ops, dtype=np.bool_)
     is_part[ops] = True

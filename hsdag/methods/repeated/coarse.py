@@ -74,7 +74,7 @@ class CoarsePlacer(Placer[NoOptions]):
         given = APART * incumbent.left_s, APART * incumbent.evaluations_left
         runs, _ = searched_apart(incumbent, part, "auto", *given, without=WITHOUT)
         for run in itertools.islice(runs, MOST_TRIED):
-            considered(incumbent, *refined(incumbent.costs, coarse, run))
+            considered(incumbent, *refined_schedule(incumbent.costs, coarse, run))
         return Status.FEASIBLE
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
@@ -165,7 +165,7 @@ def _inputs(inputs: Csr, v: int) -> tuple[list[int], list[int]]:
     return inputs.indices[own].tolist(), inputs.edges[own].tolist()
 
 
-def refined(costs: ScheduleProblem, coarse: Coarse, run: Simulation) -> tuple[IntArray, IntArray]:
+def refined_schedule(costs: ScheduleProblem, coarse: Coarse, run: Simulation) -> tuple[IntArray, IntArray]:
     """Return devices [U] and ranks [U] of all units by a run of the heavy ones; light ones precede their readers."""
     is_light = coarse.heavy < 0
     pin = np.where(is_light, costs.num_devices, run.device[coarse.heavy])

@@ -20,9 +20,9 @@ from hsdag.methods.exact.stages import Stages, cuts_of
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.apart import PARTS, considered, searched_apart
-from hsdag.methods.repeated.blocks import Blocks, between_cuts, find_blocks, in_periods, inputs_of, part_of
-from hsdag.methods.repeated.tied import Expanded, tied
-from hsdag.methods.repeated.tiling import Layer, Library
+from hsdag.methods.repeated.blocks import Blocks, between_cuts, find_blocks, in_periods, outside_inputs, part_of
+from hsdag.methods.repeated.tied import Expanded, tied_problem
+from hsdag.methods.repeated.tiling import Layer, PlanLibrary
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -124,37 +124,37 @@ Devices never wait while an op is ready, so the plan that is best for a block al
 """
 
 
-def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list[list[Library]]:
+def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list[list[PlanLibrary]]:
     """Return plans for each kind of block, the best one first; ``share`` of the left time and evaluations is used."""
     problem, costs = incumbent.problem, incumbent.costs
     chosen = [blocks.fullest(kind) for kind in range(int(blocks.kind.max()) + 1)]
     weight = np.array([len(units) for units in chosen]) ** WEIGHT * np.bincount(blocks.kind + 1)[1:] ** OFTEN
     parts = (share * weight / weight.sum()).tolist()
     seconds, evaluations, begin_s = incumbent.left_s, incumbent.evaluations_left, incumbent.elapsed_s
-    found: list[list[Library]] = []
+    found: list[list[PlanLibrary]] = []
     for units, part, until in zip(chosen, parts, np.cumsum(parts).tolist(), strict=True):
         left_s = max(until * seconds - (incumbent.elapsed_s - begin_s), LEAST_S)
-        inputs = inputs_of(costs, units)
+        inputs = outside_inputs(costs, units)
         block = problem_of(part_of(costs, inputs, units), problem.objective, problem.semantics)
         found.append([])
         for run in searched_apart(incumbent, block, "auto", left_s, part * evaluations)[0]:
-            library = Library.empty(blocks, problem.num_devices)
+            library = PlanLibrary.empty(blocks, problem.num_devices)
             library.learn(blocks, units, run.device[len(inputs) :], run.priority[len(inputs) :])
             found[-1].append(library)
     return found
 
 
-def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
+def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[PlanLibrary]]) -> PlanLibrary:
     """Return one plan of each kind, chosen in turn so that together they are best on the first blocks of the graph."""
     until_s = incumbent.elapsed_s + TRYING * incumbent.left_s
-    library = Library.empty(blocks, incumbent.problem.num_devices)
+    library = PlanLibrary.empty(blocks, incumbent.problem.num_devices)
     ops = np.flatnonzero(blocks.block < MOST_TRIED)
     costs = induced(incumbent.costs, ops)
     blocks = Blocks(blocks.block[ops], blocks.position[ops], blocks.kind[:MOST_TRIED])
     layer = Layer(costs, blocks)
     evaluator = ScheduleEvaluator(costs, incumbent.problem.semantics, incumbent.problem.objective)
 
-    def value(each: Library) -> float:
+    def value(each: PlanLibrary) -> float:
         incumbent.check()
         return evaluator.evaluate([Plan(*layer.lay(each))])[0].value
 
@@ -171,7 +171,7 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
 
 def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
     """Search over positions in a block; all units of a position share a device."""
-    problem = tied(incumbent.costs, blocks.position, incumbent.problem)
+    problem = tied_problem(incumbent.costs, blocks.position, incumbent.problem)
     of_unit = problem.units.partition.labels
     if incumbent.problem.ops is not None:
         partition = problem.units.partition.refine(incumbent.problem.units.partition)

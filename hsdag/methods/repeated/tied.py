@@ -57,7 +57,7 @@ class Expanded(Evaluator):
         return Plan(plan.placement[self.group], order)
 
 
-def tied(costs: ScheduleProblem, group: IntArray, problem: Problem) -> Problem:
+def tied_problem(costs: ScheduleProblem, group: IntArray, problem: Problem) -> Problem:
     """Return the problem with these costs in which each group of ops is one unit, valued as in ``problem``.
 
     Args:

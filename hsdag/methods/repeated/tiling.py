@@ -13,7 +13,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.anneal.values import Lists, schedule
-from hsdag.methods.anneal.windows import Timeline, WindowCutter, starts_of
+from hsdag.methods.anneal.windows import UnitTimes, WindowCutter, starts_of
 from hsdag.methods.exact.formulation import identical_devices
 from hsdag.methods.repeated.blocks import Blocks
 from hsdag.runtime.problem.plan import priority_by_end
@@ -21,7 +21,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
 @dataclass(frozen=True, eq=False)
-class Library:
+class PlanLibrary:
     """The known plans of blocks, of every kind.
 
     Attributes:
@@ -35,12 +35,12 @@ class Library:
     num_devices: int
 
     @staticmethod
-    def empty(blocks: Blocks, num_devices: int) -> Library:
+    def empty(blocks: Blocks, num_devices: int) -> PlanLibrary:
         """Return a library without plans."""
         num = int(blocks.position.max()) + 1
-        return Library(np.full(num, num_devices), np.zeros(num), num_devices)
+        return PlanLibrary(np.full(num, num_devices), np.zeros(num), num_devices)
 
-    def joined(self, other: Library) -> Library:
+    def joined(self, other: PlanLibrary) -> PlanLibrary:
         """Return the library with the plans of another one in place of its own."""
         is_known = other.device < other.num_devices
         return replace(
@@ -79,10 +79,10 @@ class Layer:
         firsts = np.searchsorted(blocks.block[by_block], np.arange(blocks.num_blocks + 1))
         self._units = [by_block[a:b] for a, b in itertools.pairwise(firsts.tolist())]
 
-    def lay(self, library: Library) -> tuple[IntArray, IntArray]:
+    def lay(self, library: PlanLibrary) -> tuple[IntArray, IntArray]:
         """Return devices [N] and ranks [N] of all ops by the plans of a library."""
         n, num_devices = self._costs.num_ops, self._costs.num_devices
-        line = Timeline(np.full(n, n), np.zeros(n, dtype=np.int64), np.full(n, np.inf), np.zeros(n), 0.0)
+        line = UnitTimes(np.full(n, n), np.zeros(n, dtype=np.int64), np.full(n, np.inf), np.zeros(n), 0.0)
         begun_s, exchange = np.zeros(num_devices), np.arange(num_devices + 1)
         for units in self._units:
             pin, rank = library.plan(self._blocks, units)

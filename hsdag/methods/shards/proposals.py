@@ -48,7 +48,7 @@ def propose(
     """Return ways to divide a model that are predicted to beat the best single device, the fastest first.
 
     They use all devices, or only the fastest two, three and so on. The fastest, perhaps ``with_repeated`` ops, is
-    ``refined``.
+    ``improved_division``.
 
     Args:
         pins: Devices of ops that are not divided.
@@ -78,7 +78,7 @@ def propose(
         new = [way for way in (with_repeated(shapes, each, pins.keys()) for each in found[:1]) if way not in found]
         found = sorted(found + [replace(way, predicted_s=predict(way)) for way in new], key=lambda w: w.predicted_s)
         shared = partial(choosers[0][1].divider.shared, names=fastest)
-        found[:1] = [refined(shapes, each, predict, pins, trials, shared, is_over) for each in found[:1]]
+        found[:1] = [improved_division(shapes, each, predict, pins, trials, shared, is_over) for each in found[:1]]
     found = [each for each in found if np.isfinite(each.predicted_s)]  # infinite ones do not fit into memory
     num = max(sum(each.predicted_s < whole_s.min() for each in found), least)
     return found[: min(num, NUM_PROPOSED)]
@@ -94,7 +94,7 @@ KERNELS = ("Convolution", "GroupConvolution", "MatMul")
 """Op types that do most of the work; ops that only read one move to another device with it."""
 
 
-def refined(
+def improved_division(
     shapes: Shapes,
     way: Sharding,
     predict: Callable[[Sharding], float],

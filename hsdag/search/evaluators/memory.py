@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Links, Order, Semantics
+from hsdag.runtime.problem.semantics import LinkSharing, Order, Semantics
 from hsdag.runtime.simulator.simulation import simulate
 
 MEMORY_TOLERANCE = 1e-9
@@ -83,4 +83,4 @@ def is_split_forced(problem: ScheduleProblem) -> bool:
 
 def one_inference(semantics: Semantics) -> Semantics:
     """Return the semantics of a single inference: blocking links, which need a stream of them, become independent."""
-    return replace(semantics, links=Links.INDEPENDENT) if semantics.links is Links.BLOCKING else semantics
+    return replace(semantics, links=LinkSharing.INDEPENDENT) if semantics.links is LinkSharing.BLOCKING else semantics

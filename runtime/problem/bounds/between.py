@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.base.kernels import kernel, run
+from hsdag.base.kernels import kernel, run_kernel
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.problem.bounds.relaxation import Neighbours, Relaxation
 
@@ -30,8 +30,8 @@ def heads_and_tails(problem: Relaxation) -> tuple[FloatArray, FloatArray]:
     """Return [M] the least seconds from the beginning to the start of each op, and from its end to the end; O(E K)."""
     own = problem.time_s, problem.busy_s, problem.overhead_s
     steps = len(problem.inputs.indices)
-    head_s = run(_sweep, steps, _side(problem.inputs), own, True)
-    return head_s, run(_sweep, steps, _side(problem.outputs), own, False)
+    head_s = run_kernel(_sweep, steps, _side(problem.inputs), own, True)
+    return head_s, run_kernel(_sweep, steps, _side(problem.outputs), own, False)
 
 
 def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) -> FloatArray:
@@ -47,7 +47,7 @@ def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) ->
     own = problem.time_s, problem.busy_s, problem.overhead_s
     sides = (_side(problem.inputs), _side(problem.outputs))
     steps = problem.num_ops * len(problem.inputs.indices)
-    between_s: FloatArray = run(_all_pairs, steps, *sides, own, prices, with_loads)
+    between_s: FloatArray = run_kernel(_all_pairs, steps, *sides, own, prices, with_loads)
     return between_s
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from hsdag.base.kernels import bare, run
+from hsdag.base.kernels import bare, run_kernel
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.bounds.between import between_all, heads_and_tails
@@ -130,7 +130,7 @@ def largest_refuted_s(
         np.maximum.at(last_s, cluster, due_s)
         ops = cluster, problem.busy_s, head_s, due_s
         clusters = first_s, last_s, np.empty((4, len(first_s), problem.busy_s.shape[1]))
-        return float(run(_excess, steps, *ops, *clusters, prices, begins_s, makespan_s - ends_s))
+        return float(run_kernel(_excess, steps, *ops, *clusters, prices, begins_s, makespan_s - ends_s))
 
     # between two of them a second more is a second less of excess
     makespans_s = np.append(known_s, np.unique(changes_s[(changes_s > known_s) & (changes_s < np.inf)]))

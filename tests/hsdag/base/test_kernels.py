@@ -23,8 +23,8 @@ from hsdag.base.kernels import (
     compiling,
     compiling_at_most,
     kernel,
-    run,
     run_few,
+    run_kernel,
 )
 from hsdag.ir.graph.computation_graph import Csr
 from hsdag.ir.graph.paths import longest_before
@@ -65,11 +65,11 @@ def test_a_kernel_is_compiled_when_its_calls_have_taken_many_steps_or_a_search_c
     often, seldom, briefly = (bare(cast("Any", _fill).py_func) for _ in range(3))
     signatures = []
     for steps in (2, 3, 6):
-        assert run(often, steps, np.array([(1, 0), (2, 0)], RECORD), 0.5) == 1.5
+        assert run_kernel(often, steps, np.array([(1, 0), (2, 0)], RECORD), 0.5) == 1.5
         with compiling():
             run_few(seldom, steps + 2 * (steps < 4), np.zeros(2, RECORD), 1.0)
             with compiling(is_short=True):
-                run(briefly, 1, np.zeros(2, RECORD), 1.0)
+                run_kernel(briefly, 1, np.zeros(2, RECORD), 1.0)
         signatures.append(tuple(len(each.signatures) for each in (often, seldom, briefly)))
     assert signatures == [(0, 0, 0), (0, 0, 0), (1, 1, 0)]
 
@@ -132,12 +132,12 @@ def test_kernels_are_compiled_as_long_as_they_may_be_and_then_interpreted(monkey
     rows = np.array([(1, 0), (2, 0)], RECORD)
     first, second, third = (bare(cast("Any", _fill).py_func) for _ in range(3))
     with compiling_at_most(60.0):
-        assert run(first, 1, rows.copy(), 0.5) == 1.5
+        assert run_kernel(first, 1, rows.copy(), 0.5) == 1.5
         with compiling_at_most(0.0):
-            assert run(second, 1, rows.copy(), 0.5) == run_few(third, 1, rows.copy(), 0.5) == 1.5
-            assert first(rows.copy(), 0.5) == run(first, 1, rows.copy(), 0.5) == 1.5  # it was compiled before
+            assert run_kernel(second, 1, rows.copy(), 0.5) == run_few(third, 1, rows.copy(), 0.5) == 1.5
+            assert first(rows.copy(), 0.5) == run_kernel(first, 1, rows.copy(), 0.5) == 1.5  # it was compiled before
         assert [len(each.signatures) for each in (first, second, third)] == [1, 0, 0]
-        assert run(second, 1, rows.copy(), 0.5) == 1.5
+        assert run_kernel(second, 1, rows.copy(), 0.5) == 1.5
     assert len(second.signatures) == 1
 
 
@@ -168,9 +168,9 @@ def test_what_a_kernel_raises_is_raised_although_there_was_no_time_to_compile_an
     _add(np.zeros(2, RECORD), 0, 1.0)
     monkeypatch.setattr(Locator, "from_function", lambda *_: None)
     with compiling_at_most(0.0):
-        run(bare(cast("Any", _fill).py_func), 1, np.zeros(2, RECORD), 1.0)
+        run_kernel(bare(cast("Any", _fill).py_func), 1, np.zeros(2, RECORD), 1.0)
         with pytest.raises(TypeError, match="argument"):
-            run(cast("Any", _add), 1, np.zeros(2, RECORD))
+            run_kernel(cast("Any", _add), 1, np.zeros(2, RECORD))
 
 
 def test_what_a_kernel_takes_to_compile_is_missing_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,5 +178,5 @@ def test_what_a_kernel_takes_to_compile_is_missing_for_the_next_one(monkeypatch:
     monkeypatch.setattr(Locator, "from_function", lambda *_: None)
     first, second = (bare(one_more) for _ in range(2))
     with compiling_at_most(1e-3):  # of which the first takes more, and is not left half done
-        assert run(first, 1, 1) == run(second, 1, 1) == 2
+        assert run_kernel(first, 1, 1) == run_kernel(second, 1, 1) == 2
     assert [len(cast("Any", each).signatures) for each in (first, second)] == [1, 0]

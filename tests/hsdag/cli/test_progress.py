@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from hsdag.cli.progress import Estimate, SearchProgress, in_words
+from hsdag.cli.progress import Estimate, SearchProgress, duration_in_words
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.driver import COMPILING
 from hsdag.search.evaluators.base import Score
@@ -101,7 +101,7 @@ def test_updates_take_as_long_as_those_before() -> None:
     ("seconds", "words"), [(-1, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (4800, "1 h 20 min")]
 )
 def test_times_are_told_in_words(seconds: float, words: str) -> None:
-    assert in_words(seconds) == words
+    assert duration_in_words(seconds) == words
 
 
 def test_a_phase_that_counts_begins_one_of_several_searches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from hsdag.cli.app import run
 from hsdag.cli.output import print_table
 from hsdag.cli.profile import show_profile
 from hsdag.commands.doctor import examination
-from hsdag.commands.doctor.examination import Device, Examination, Host, Pair
+from hsdag.commands.doctor.examination import DevicePair, Examination, ExaminedDevice, HostFacts
 from hsdag.commands.doctor.findings import finding
 from hsdag.commands.doctor.model import HeteroChoice, HeteroDevice, ModelReport
 from hsdag.commands.place.result import PlaceResult
@@ -163,7 +163,7 @@ def test_an_examination_has_its_devices_pairs_model_findings_and_commands(capsys
     facts = DeviceFacts("a GPU", "discrete", "2026", 1.5e9, (), "f16")
     known = Precision({"max_relative": 0.001}, {"max_relative": 0.0}, "24.1")
     devices = [
-        Device(name=name, plugin=name, properties={}, facts=found, outputs_of_a_small_network=gaps)
+        ExaminedDevice(name=name, plugin=name, properties={}, facts=found, outputs_of_a_small_network=gaps)
         for name, found, gaps in (
             ("A", facts, known),
             ("B", replace(facts, memory_bytes=None, precision=None), None),
@@ -180,8 +180,8 @@ def test_an_examination_has_its_devices_pairs_model_findings_and_commands(capsys
         imprecise=(), **both,
     )  # fmt: skip
     said = tuple(finding("idle", about, name="B", busy="A runs") for about in ("one", "other"))
-    host = Host(threads=2, memory_bytes=2.0**31, usable_memory_bytes=2.0**30)
-    pairs = (Pair(names=("A", "B"), gains={"compute": 1.5}),)
+    host = HostFacts(threads=2, memory_bytes=2.0**31, usable_memory_bytes=2.0**30)
+    pairs = (DevicePair(names=("A", "B"), gains={"compute": 1.5}),)
     doctor._show(
         Examination(
             openvino="2026.4", host=host, devices=tuple(devices), pairs=pairs, model=report,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from openvino import opset13
 
 from hsdag.base.errors import HsdagError, OptionError, SearchError
-from hsdag.commands.bisect import Bisection, Bisector, Probe, bisect
+from hsdag.commands.bisect import Bisection, Bisector, OpComparison, bisect
 from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 
@@ -26,9 +26,9 @@ SMALL = np.float32(1e-39)
 
 
 def bisector_of(graph: ComputationGraph, differs: set[int], failing: Container[int] = ()) -> Bisector:
-    def look(v: int) -> Probe:
+    def look(v: int) -> OpComparison:
         failure = "crashed" if v in failing else None
-        return Probe(str(v), "MatMul", 1.0, v in differs and failure is None, failure)
+        return OpComparison(str(v), "MatMul", 1.0, v in differs and failure is None, failure)
 
     return Bisector(graph, look)
 

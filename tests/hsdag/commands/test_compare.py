@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from hsdag.base.errors import FileFormatError, ModelError, OptionError, SearchError
-from hsdag.commands.compare import Comparison, Row, Trial, compare, problem_called
+from hsdag.commands.compare import Comparison, MethodRow, Trial, compare, problem_called
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.baselines import RandomPlacer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -62,13 +62,13 @@ def test_a_row_has_the_mean_its_interval_and_the_gap_to_the_largest_bound() -> N
         Trial(method="a", seed=s, value_s=v, lower_bound_s=b, elapsed_s=1.0 + s, evaluations=10 * s)
         for s, (v, b) in enumerate(zip(values, [1.0, 2.0, 1.5], strict=True))
     ]
-    row = Row.of("a", runs, 2.5)
+    row = MethodRow.of("a", runs, 2.5)
     assert (row.mean_s, row.best_s, row.lower_bound_s, row.runs) == (5.0, 3.0, 2.0, 3)
     assert row.deviation_s == pytest.approx(np.std(values, ddof=1))
     quantile = 4.3026527  # of Student's distribution with two degrees of freedom, at 0.975
     assert row.ci95_s == pytest.approx(quantile * np.std(values, ddof=1) / np.sqrt(3))
     assert (row.gap, row.elapsed_s, row.evaluations) == (0.5, 2.0, 10.0)
-    assert Row.of("a", runs[:2], 2.5).ci95_s is None
+    assert MethodRow.of("a", runs[:2], 2.5).ci95_s is None
 
 
 def test_methods_are_paired_by_seed_and_the_intervals_of_all_pairs_hold_together(problem: ScheduleProblem) -> None:

@@ -27,7 +27,7 @@ from hsdag.base.errors import OptionError
 from hsdag.methods import method_modules, method_names
 from hsdag.methods.exact import base, cpsat, milp_split, stages
 from hsdag.methods.exact.milp import LinearModel
-from hsdag.methods.exact.solving import Answer
+from hsdag.methods.exact.solving import SolverAnswer
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.policy import Aim
@@ -35,7 +35,7 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
@@ -94,7 +94,7 @@ def problems() -> dict[str, Problem]:
     alike, slow = chain([1.0] * 5, 3, loads=1), chain([1.0] * 6)
     return {
         "unlike": problem_of(unlike(3, 14)),
-        "channel": problem_of(unlike(5, 18), semantics=Semantics(links=Links.CHANNEL)),
+        "channel": problem_of(unlike(5, 18), semantics=Semantics(links=LinkSharing.CHANNEL)),
         "sequential": problem_of(unlike(7, 16, transfer_overhead_s=1.0), semantics=Semantics(Execution.SEQUENTIAL)),
         "steady": problem_of(unlike(3, 14), THROUGHPUT),
         "blocks": problem_of(replace(alike, time_s=10 * alike.time_s)),
@@ -130,13 +130,13 @@ def programs(problem: Problem, method: str) -> list[object]:
     """The same of a method whose programs nobody solves, with a checksum of these."""
     checksums: list[int] = []
 
-    def of_cpsat(model: Any, *_: object) -> Answer[Any]:
+    def of_cpsat(model: Any, *_: object) -> SolverAnswer[Any]:
         checksums.append(zlib.crc32(str(model.model.proto).encode()))
-        return Answer(len(checksums))
+        return SolverAnswer(len(checksums))
 
-    def of_scip(model: LinearModel, *_: object) -> Answer[Any]:
+    def of_scip(model: LinearModel, *_: object) -> SolverAnswer[Any]:
         checksums.append(zlib.crc32(repr([[f"{v:.6g}" for v in each] for each in vars(model).values()]).encode()))
-        return Answer(len(checksums))
+        return SolverAnswer(len(checksums))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "HEURISTICS", ("heft", "greedy"))

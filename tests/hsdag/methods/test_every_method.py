@@ -21,7 +21,7 @@ from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.search.driver import Watcher
 from hsdag.search.evaluators.base import Score
@@ -109,12 +109,12 @@ def test_unknown_costs_are_answered_with_what_to_do(method: str) -> None:
 
 EXECUTIONS = [
     (Semantics(), LATENCY),
-    (Semantics(links=Links.CHANNEL), LATENCY),
-    (Semantics(links=Links.EGRESS), THROUGHPUT),
-    (Semantics(links=Links.BLOCKING), THROUGHPUT),
+    (Semantics(links=LinkSharing.CHANNEL), LATENCY),
+    (Semantics(links=LinkSharing.EGRESS), THROUGHPUT),
+    (Semantics(links=LinkSharing.BLOCKING), THROUGHPUT),
     (Semantics(), THROUGHPUT),
     (Semantics(Execution.SEQUENTIAL), LATENCY),
-    (Semantics(Execution.SEQUENTIAL, links=Links.EGRESS), LATENCY),
+    (Semantics(Execution.SEQUENTIAL, links=LinkSharing.EGRESS), LATENCY),
 ]
 
 

@@ -14,7 +14,7 @@ import pytest
 from numba.core import event
 
 from hsdag import api
-from hsdag.base.kernels import bare, compiling_at_most, run
+from hsdag.base.kernels import bare, compiling_at_most, run_kernel
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds import makespan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -59,7 +59,9 @@ def test_what_few_plans_are_simulated_with_is_compiled_where_they_take_many_step
     kernel: Any = bare(lambda x: x + 1)
     placer = make_placer(method, is_cheap=True)
     monkeypatch.setattr(type(placer), "prepare", lambda *_, **__: None)
-    compile_search(placer, problem, lambda: run(kernel, steps, 1), steps=steps, takes_order=False, say=lambda _: None)
+    compile_search(
+        placer, problem, lambda: run_kernel(kernel, steps, 1), steps=steps, takes_order=False, say=lambda _: None
+    )
     assert bool(kernel.signatures) is is_compiled
 
 

@@ -23,7 +23,7 @@ from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.packing import Packing, pack_weights
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.search.driver import Watcher
@@ -112,9 +112,9 @@ def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective:
 
 
 @pytest.mark.usefixtures("both_ways")
-@given(st.integers(0, 2**32), st.sampled_from(list(Links)), st.sampled_from(list(Execution)))
-def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: Execution) -> None:
-    objective = THROUGHPUT if links is Links.BLOCKING else LATENCY
+@given(st.integers(0, 2**32), st.sampled_from(list(LinkSharing)), st.sampled_from(list(Execution)))
+def test_the_answer_simulates_to_what_it_promises(seed: int, links: LinkSharing, how: Execution) -> None:
+    objective = THROUGHPUT if links is LinkSharing.BLOCKING else LATENCY
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how, links=links))
     problem = six_ops(seed)
     solution = solve(problem, EVERYTHING, options)
@@ -191,7 +191,7 @@ def test_ranks_that_harm_are_left_out() -> None:
     [
         (EVERYTHING, LATENCY, Semantics(order=Order.PRIORITY), "method 'test' gives none"),
         (PipelinePlacer(), LATENCY, Semantics(order=Order.PRIORITY), "method 'pipeline' gives none"),
-        (EVERYTHING, LATENCY, Semantics(links=Links.BLOCKING), "links blocking is for objective throughput"),
+        (EVERYTHING, LATENCY, Semantics(links=LinkSharing.BLOCKING), "links blocking is for objective throughput"),
         (EnumerativePlacer(), LATENCY, Semantics(), "'enumerative' needs the meta-op of each op"),
     ],
 )

@@ -23,7 +23,16 @@ from hsdag.methods.learned.decoding import (
     START_LATER,
     Scores,
 )
-from hsdag.methods.learned.networks import NUM_PAPER, NUM_WIDE, Encoder, Inputs, Mlp, linear, sum_over_path, within
+from hsdag.methods.learned.networks import (
+    NUM_PAPER,
+    NUM_WIDE,
+    Encoder,
+    Mlp,
+    NetworkInputs,
+    linear,
+    sum_over_path,
+    within,
+)
 from hsdag.methods.learned.options import (
     ABOVE_0,
     NO_END,
@@ -187,7 +196,7 @@ class DualNetwork(nn.Module):
             self.select.layers[-1].bias.fill_(-PATH_ORDER / 2)  # type: ignore[operator]
             self.direct[START_LATER], self.direct[END_LATER] = -PATH_START / SEEN_PACE, -PATH_END / SEEN_PACE
 
-    def forward(self, inputs: Inputs) -> Scores[torch.Tensor]:
+    def forward(self, inputs: NetworkInputs) -> Scores[torch.Tensor]:
         """Return the tables for decoding (eq. 3 to 7)."""
         h, z = self.encoder(inputs.x, inputs.edges), self.features(inputs.x)
         paths = [sum_over_path(h, following) for following in (inputs.before, inputs.behind)]

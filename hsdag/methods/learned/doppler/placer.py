@@ -18,7 +18,7 @@ from hsdag.methods.learned import decoding
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode, order_of
 from hsdag.methods.learned.doppler.network import SIMULATED_KEPT, SIMULATED_PLANS, DopplerConfig, DualNetwork
-from hsdag.methods.learned.networks import inputs_of
+from hsdag.methods.learned.networks import network_inputs
 from hsdag.methods.learned.order import log_p_in_turn
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, LikelihoodPolicy, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
@@ -48,7 +48,7 @@ class DualPolicy(LikelihoodPolicy):
     def __init__(self, network: DualNetwork, costs: ScheduleProblem, options: DopplerConfig) -> None:
         self.network = network
         self._options = options
-        self._inputs = inputs_of(costs, is_wide=options.wide_features)
+        self._inputs = network_inputs(costs, is_wide=options.wide_features)
         self._tail_s = tails_of(self._inputs.tables)
         self._learns = options.learns_order, options.learns_devices
 

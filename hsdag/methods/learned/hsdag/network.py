@@ -195,7 +195,7 @@ def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: 
     return Parse(topology, nominated, kept)
 
 
-def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
+def pooled_embeddings(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
     """Return embeddings [G, H] of the distinct groups.
 
     They are the mean embedding of the members times the mean score of the kept edges, or 0.5 if there are none.
@@ -358,7 +358,7 @@ class GroupNetwork(nn.Module):
             log_p = fates.gather(0, groups.nominated + len(logits) * groups.kept)
             entropy = nn.functional.softplus(logits) - logits * torch.sigmoid(logits)
             entropy = entropy.gather(0, groups.nominated)
-        return pool(view.z, torch.sigmoid(logits), groups), log_p, entropy
+        return pooled_embeddings(view.z, torch.sigmoid(logits), groups), log_p, entropy
 
     @torch.no_grad()
     def next_state(self, view: View, parse: Parse) -> torch.Tensor:

@@ -31,7 +31,7 @@ from hsdag.methods.learned.decoding import (
 )
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situation, View
-from hsdag.methods.learned.networks import assumed_costs, cost_features, edges_of, finite_times, standardise
+from hsdag.methods.learned.networks import cost_features, edges_of, finite_times, standardise, uniform_costs
 from hsdag.methods.learned.policy import GREEDY, Aim, Exploring, Policy, Rollout, clipped
 from hsdag.methods.lists.schedule import tails_of
 from hsdag.runtime.problem.plan import Plan
@@ -63,7 +63,7 @@ class Draw:
     edges: torch.Tensor  # [K] log-probabilities of keeping or dropping edges, or [0] if parsing is not sampled
 
 
-class Tables(NamedTuple):
+class ParseTables(NamedTuple):
     """Tables for several parses, from one pass of the network, and log-probabilities and entropies of the parses."""
 
     scores: Scores[torch.Tensor]
@@ -163,7 +163,7 @@ class GroupPolicy(Policy):
         on_order = len(draw.episode.order) * self._config.learns_order
         return int(draw.episode.able.any(axis=1).sum()) + on_order + len(draw.edges)
 
-    def _given(self, view: View, parses: Sequence[Parse]) -> Tables:
+    def _given(self, view: View, parses: Sequence[Parse]) -> ParseTables:
         """Return the tables for parses from one situation."""
         groups = self._groups(tuple(parses))
         pooled, edges, of_edges = self.network.embed(view, groups)
@@ -185,7 +185,7 @@ class GroupPolicy(Policy):
         shape = (len(parses), -1)
         if len(edges):
             edges, of_edges = edges.reshape(shape), of_edges.reshape(shape)
-        return Tables(scores, groups.distinct.numpy()[groups.labels], edges, of_edges)
+        return ParseTables(scores, groups.distinct.numpy()[groups.labels], edges, of_edges)
 
     @staticmethod
     def _arrays(scores: Scores[torch.Tensor]) -> Scores[Float32Array]:
@@ -259,7 +259,7 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
         if problem.costs is None and options.sees:
             network.begin()
             heats = HEATS
-        return GroupPolicy(network, options, problem.costs or assumed_costs(problem), heats)
+        return GroupPolicy(network, options, problem.costs or uniform_costs(problem), heats)
 
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from hsdag.commands.place.records import Verdict
 from hsdag.commands.place.verifying import Check, Verifier
 from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import read_graph
-from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
+from hsdag.runtime.measuring.latency import LatencyComparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
@@ -56,7 +56,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerClient]:
 def test_the_more_finalists_ran_the_wider_their_intervals_are() -> None:
     rng = np.random.default_rng(0)
     names = ["CPU", "A", "B", "C"]
-    found = Comparison({name: Samples(tuple((s,) for s in rng.uniform(1, 2, 8))) for name in names}, {})
+    found = LatencyComparison({name: Samples(tuple((s,) for s in rng.uniform(1, 2, 8))) for name in names}, {})
     assert family_ratios(found, ["A", "B", "never ran"], "CPU") == {n: found.ratio(n, "CPU", 2) for n in ("A", "B")}
     assert family_ratios(found, names[1:], "CPU")["A"].low < found.ratio("A", "CPU", 2).low
 

@@ -14,7 +14,7 @@ import pytest
 import hsdag
 from hsdag.base.errors import SearchError
 from hsdag.commands.place.comparison import Candidates, TimeLimits, final_comparison
-from hsdag.commands.place.copies import Copies, best_pipeline, best_sets, devices_of, proposed_copies
+from hsdag.commands.place.copies import Copies, best_pipeline, best_sets, devices_in_use, proposed_copies
 from hsdag.commands.place.loaded_model import with_costs
 from hsdag.commands.place.outcome import Outcome
 from hsdag.commands.place.place import automatic_candidates
@@ -176,7 +176,7 @@ def test_shards_beside_a_copy_are_proposed_where_stages_do_not_fit_and_are_run_a
         search.copies = proposed_copies(session, options, profile, search.problem)
         ((name, copies),) = search.copies.items()
         assert isinstance(copies.pipeline, Sharding)
-        assert (copies.devices, devices_of(copies.pipeline)) == ((2,), [0, 1])
+        assert (copies.devices, devices_in_use(copies.pipeline)) == ((2,), [0, 1])
         assert copies.period_s == pytest.approx(1.1**2 * whole_s.sum() / 3, rel=0.02)  # each beside two others
         candidate, check = copies.candidate(session, search.problem), check_of(session, options)
         short, rng = TimeLimits(Protocol(limit_s=2.0, min_rounds=2)), np.random.default_rng(0)

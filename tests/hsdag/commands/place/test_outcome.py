@@ -27,7 +27,7 @@ from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
-from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
+from hsdag.runtime.measuring.latency import LatencyComparison, Ratio, Samples
 from hsdag.runtime.measuring.measurer import Measurer
 from hsdag.runtime.measuring.messages import Call, Candidate, ask
 from hsdag.runtime.problem.pins import Pin
@@ -146,7 +146,7 @@ def candidates(*finalists: str, **more: Any) -> Candidates:
 
 def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_best_of_the_others() -> None:
     medians = {"CPU": 3.0, "B": 2.0, "C": 4.0, "start": 3.0}
-    measured = Comparison({name: Samples(((value,),)) for name, value in medians.items()}, {})
+    measured = LatencyComparison({name: Samples(((value,),)) for name, value in medians.items()}, {})
     ratios = {"CPU": EQUAL, "placement 1": Ratio(0.9, 0.8, 1.0), "placement 2": Ratio(0.95, 0.8, 1.1), "lost": FASTER}
     final: Any = SimpleNamespace(comparison=measured, ratios=ratios, answer="CPU", best_single="CPU")
     final.verdicts = {"lost": Verdict("cpu", 0.1, reason="it hung"), "CPU": Verdict("cpu", 0.1)}
@@ -190,7 +190,7 @@ ONE, TWO = Plan(np.zeros(3, dtype=np.int64)), Plan(np.array([0, 1, 1]))
 def test_why_no_split_was_compared_is_said_unless_one_was(
     failures: dict[str, str], events: list[tuple[Plan, str | None]], left_s: float, why: str
 ) -> None:
-    found = Comparison({"CPU": Samples(((1.0,),))}, failures)
+    found = LatencyComparison({"CPU": Samples(((1.0,),))}, failures)
     scores = [(plan, Score(1.0) if failure is None else Score.failed(failure)) for plan, failure in events]
     course = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores])
     search: Any = SimpleNamespace(course=course, time=SimpleNamespace(left_s=left_s))
@@ -303,7 +303,9 @@ def test_what_is_expected_to_be_faster_than_every_measured_split_is_compared_fir
 def test_an_answer_of_hetero_is_compared_with_the_fastest_finalist_of_the_other_executor() -> None:
     names = ["placement 1", "placement 2", "HETERO:placement 1", "HETERO:placement 2"]
     samples = {name: Samples(((s, s),) * 3) for name, s in zip(names, (3.0, 2.0, 1.0, 4.0), strict=True)}
-    final: Any = SimpleNamespace(answer=names[2], comparison=Comparison(samples, {}), candidates=candidates(*names))
+    final: Any = SimpleNamespace(
+        answer=names[2], comparison=LatencyComparison(samples, {}), candidates=candidates(*names)
+    )
     assert Outcome(searched([]), final)._other_executor()[0] == "placement 2"
 
 

@@ -19,7 +19,7 @@ from hsdag.base.errors import OptionError
 from hsdag.base.processes import CandidateFailed, WorkerClient
 from hsdag.commands.place import place
 from hsdag.commands.place.comparison import final_comparison
-from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.loaded_model import ModelInputs
 from hsdag.commands.place.place import run_place
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.session import Session, placed_candidate
@@ -39,7 +39,7 @@ DEVICES = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
 
 
 def test_searches_and_profiles_know_a_model_without_names_again(onnx_file: Path) -> None:
-    devices, inputs = resolve_devices("CPU", None), Inputs({"x": (2, 3, 8, 8)})
+    devices, inputs = resolve_devices("CPU", None), ModelInputs({"x": (2, 3, 8, 8)})
     with Session(onnx_file, devices, inputs) as first, Session(onnx_file, devices, inputs) as second:
         assert first.graph.op_names != second.graph.op_names
         assert first.model_record == second.model_record

@@ -15,7 +15,7 @@ from openvino import opset13
 import hsdag
 from hsdag.base.errors import OptionError, PlacementError
 from hsdag.cli.app import run
-from hsdag.commands.place.loaded_model import Inputs
+from hsdag.commands.place.loaded_model import ModelInputs
 from hsdag.commands.place.search import Search
 from hsdag.commands.place.session import Session, placed_candidate
 from hsdag.commands.place.shards import (
@@ -194,7 +194,7 @@ def test_variables_are_divided_by_heads_and_64_tokens_are_those_of_the_whole_mod
 def test_a_prompt_is_divided_and_where_syncs_are_dear_a_line_says_why_nothing_is(tmp_path: Path) -> None:
     path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
     devices, scenarios = resolve_devices(EXACT_DEVICES, None), parse_scenarios((), "32,1+8")
-    with Session(path, devices, Inputs(scenarios=scenarios), executor="work-conserving") as session:
+    with Session(path, devices, ModelInputs(scenarios=scenarios), executor="work-conserving") as session:
         proposals = proposals_of(session)
         (sharding, *_) = proposals.proposed()
         assert opened_and_difference(session, sharding, EXACT)[1] < 1e-4

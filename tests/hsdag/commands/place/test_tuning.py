@@ -20,7 +20,7 @@ from hsdag.commands.place.tuning import Tuned, one_device_sentence, settings_rec
 from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.machine.devices import DeviceSet, default_of
 from hsdag.runtime.machine.settings import Setting
-from hsdag.runtime.measuring.latency import Comparison, Samples
+from hsdag.runtime.measuring.latency import LatencyComparison, Samples
 from hsdag.runtime.measuring.settings import Raced, Tried
 
 CPU = DeviceSpec("CPU", "CPU")
@@ -192,7 +192,7 @@ def test_devices_as_they_were_given_are_rivals_under_names_that_openvino_can_loa
 def test_a_gain_beside_other_programs_that_disturb_it_is_no_figure(others: float, ratio: float | None) -> None:
     """By rounds that differ: the interval of the first two rounds is wide."""
     samples = {"CPU": Samples(((1.0,), (1.0,))), "CPU_default": Samples(((1.0,), (2.25,)))}
-    final = SimpleNamespace(comparison=Comparison(samples, {}), answer="CPU", others=others)
+    final = SimpleNamespace(comparison=LatencyComparison(samples, {}), answer="CPU", others=others)
     tuned = Tuned(CPU, replace(CPU, properties=SINGLE), beside=default_of(CPU))
     assert settings_record(tuned, cast(FinalComparison, final)).ratio == (ratio and pytest.approx(ratio))
 

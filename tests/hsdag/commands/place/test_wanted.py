@@ -10,7 +10,7 @@ import pytest
 from hsdag.commands.place.comparison import NO_TIME, Candidates
 from hsdag.commands.place.outcome import Outcome
 from hsdag.commands.place.wanted import Wanted
-from hsdag.runtime.measuring.latency import Comparison, Ratio
+from hsdag.runtime.measuring.latency import LatencyComparison, Ratio
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.search.options import PlaceOptions
 
@@ -50,7 +50,7 @@ def test_more_rounds_are_wanted_where_they_would_tell_candidates_apart(ratio: Ra
     search: Any = SimpleNamespace(options=PlaceOptions(budget_s=40.0), wanted=Wanted(40.0), session=session)
     candidates = Candidates({"shards 1": Candidate("CPU")}, {})
     known = {"best_single": "CPU", "answer": "CPU", "candidates": candidates, "ratios": {"shards 1": ratio}}
-    final: Any = SimpleNamespace(comparison=Comparison({}, {}), verdicts={}, whole_devices=(), **known)
+    final: Any = SimpleNamespace(comparison=LatencyComparison({}, {}), verdicts={}, whole_devices=(), **known)
     assert Outcome(search, final).wanted().seconds == seconds
-    late: Any = SimpleNamespace(**vars(final) | {"comparison": Comparison({}, {"shards 1": NO_TIME})})
+    late: Any = SimpleNamespace(**vars(final) | {"comparison": LatencyComparison({}, {"shards 1": NO_TIME})})
     assert "compile shards 1" in Outcome(search, late).wanted().words

@@ -15,7 +15,7 @@ from openvino.utils.node_factory import NodeFactory
 
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.shards.rewrite import shapes_of, shard
-from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, piece_of, through_reshape
+from hsdag.ir.shards.rules import RULES, NodeView, Piece, Span, elementwise, piece_of, through_reshape
 from tests.hsdag.ir.shards.random_shards import (
     BUILDERS,
     LARGEST_DIFFERENCE,
@@ -281,8 +281,8 @@ def test_what_follows_from_an_open_size_stays_whole(build: Callable[[Any], Any],
 def test_groups_of_channels_are_parted_between_groups_alone() -> None:
     filters = weights(np.random.default_rng(0), 2, 2, 2, 1, 1)
     made = op.group_convolution(op.parameter(list(IMAGE), np.float32), filters, *[[1, 1], [0, 0], [0, 0], [1, 1]])
-    assert piece_of(Op(made), Span(1, 0, 2)) == Piece((Span(1, 0, 2), Span(0, 0, 1)))
-    assert [piece_of(Op(made), Span(1, *each)) for each in ((0, 3), (1, 4))] == [None, None]
+    assert piece_of(NodeView(made), Span(1, 0, 2)) == Piece((Span(1, 0, 2), Span(0, 0, 1)))
+    assert [piece_of(NodeView(made), Span(1, *each)) for each in ((0, 3), (1, 4))] == [None, None]
 
 
 def test_every_rule_has_a_case() -> None:
@@ -341,5 +341,5 @@ def test_a_factor_of_a_reshape_survives() -> None:
 def test_sizes_that_are_not_known_are_equal_where_a_pattern_says_so(
     shape: tuple[int, ...], pattern: tuple[int, ...], span: Span, source: Span | None
 ) -> None:
-    found = piece_of(Op(op.reshape(op.parameter(list(shape), np.float32), ints(*pattern), True)), span)
+    found = piece_of(NodeView(op.reshape(op.parameter(list(shape), np.float32), ints(*pattern), True)), span)
     assert (found and found.inputs[0]) == source

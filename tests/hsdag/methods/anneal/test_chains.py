@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import inverse_of
-from hsdag.methods.anneal.chain import Chain, Move, chain_for, chain_of, shares_of
+from hsdag.methods.anneal.chain import Chain, MoveKind, chain_for, chain_of, shares_of
 from hsdag.methods.anneal.sa import MOVES_OF_LISTS
 from hsdag.methods.anneal.values import lists_of, schedule, scheduled
-from hsdag.methods.anneal.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
+from hsdag.methods.anneal.windows import UnitTimes, WindowCutter, WindowResult, joined_pieces, searched, starts_of
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.methods.registry import make_placer
@@ -23,14 +23,14 @@ from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order, Semantics
 from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.methods.searches import not_none, random_problem
 
-EVERY_MOVE = dict.fromkeys(Move, 1.0)
+EVERY_MOVE = dict.fromkeys(MoveKind, 1.0)
 
 
 def with_sets(problem: ScheduleProblem, seed: int) -> ScheduleProblem:
@@ -41,7 +41,9 @@ def with_sets(problem: ScheduleProblem, seed: int) -> ScheduleProblem:
     return replace(problem, time_s=time_s, labels=replace(problem.labels, colocate=tuple(names)))
 
 
-def begun_chain(units: Problem, *, takes_order: bool, seed: int = 0, moves: dict[Move, float] | None = None) -> Chain:
+def begun_chain(
+    units: Problem, *, takes_order: bool, seed: int = 0, moves: dict[MoveKind, float] | None = None
+) -> Chain:
     """A chain whose units are all on the first device that supports them, in a random order."""
     chain = chain_for(units, shares_of(units, moves or EVERY_MOVE, takes_order=takes_order), seed)
     chain.device[:] = units.supported.argmax(axis=1)
@@ -52,13 +54,13 @@ def begun_chain(units: Problem, *, takes_order: bool, seed: int = 0, moves: dict
 @pytest.mark.usefixtures("both_ways")
 @given(
     st.integers(0, 10**6), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)),
-    st.sampled_from(Links), st.sampled_from([None, *Order]), st.booleans(),
+    st.sampled_from(LinkSharing), st.sampled_from([None, *Order]), st.booleans(),
 )  # fmt: skip
 def test_the_value_of_a_chain_is_that_of_its_plan(
-    seed: int, objective: Objective, how: Execution, links: Links, order: Order | None, memory: bool
+    seed: int, objective: Objective, how: Execution, links: LinkSharing, order: Order | None, memory: bool
 ) -> None:
-    if links is Links.BLOCKING and objective is LATENCY:
-        links = Links.CHANNEL
+    if links is LinkSharing.BLOCKING and objective is LATENCY:
+        links = LinkSharing.CHANNEL
     problem = with_sets(random_problem(seed, memory=memory), seed)
     problem = replace(problem, memory_bytes=0.4 * problem.memory_bytes)  # less than most plans need
     semantics = Semantics(how, order, links)
@@ -171,7 +173,7 @@ def test_a_window_as_it_stands_ends_the_schedule_when_it_ends(seed: int, size: i
     """Whatever window of it is scheduled by lists again, in its order and on its devices."""
     problem = layered(25, seed)
     units = problem_of(problem)
-    line = Timeline.of(units, random_plan(problem, seed), takes_order=True)
+    line = UnitTimes.of(units, random_plan(problem, seed), takes_order=True)
     for ops, window in WindowCutter(not_none(units.costs)).windows(line, size, size // 2):
         num, free = len(ops), np.zeros((2, 0), np.int64)
         chain = chain_of(np.ones((num, problem.num_devices), dtype=np.bool_), free, np.arange(num), np.ones(1), 0)
@@ -184,8 +186,10 @@ def test_a_window_as_it_stands_ends_the_schedule_when_it_ends(seed: int, size: i
 def test_what_is_behind_a_window_comes_earlier_by_what_the_window_gains() -> None:
     """The second op takes no time and ends as the first one starts."""
     times = np.array([0.0, 2.0, 10.0]), np.array([9.0, 3.0, 12.0])
-    line = Timeline(np.arange(3), np.array([0, 1, 1]), *times, total_s=12.0)
-    device, rank = joined(line, [Piece(np.array([0, 1]), np.array([0, 0]), np.array([8.0, 4.0]), gain_s=5.0)])
+    line = UnitTimes(np.arange(3), np.array([0, 1, 1]), *times, total_s=12.0)
+    device, rank = joined_pieces(
+        line, [WindowResult(np.array([0, 1]), np.array([0, 0]), np.array([8.0, 4.0]), gain_s=5.0)]
+    )
     assert device.tolist() == [0, 0, 1]
     assert rank.tolist() == [2, 0, 1]  # the last op ends at 7 s now
 
@@ -196,10 +200,10 @@ def test_what_a_window_gains_the_whole_schedule_gains(seed: int) -> None:
     """In a schedule by lists; devices that never wait may take other ops first."""
     problem = layered(40, seed)
     units = problem_of(problem)
-    line = Timeline.of(units, random_plan(problem, seed), takes_order=True)
+    line = UnitTimes.of(units, random_plan(problem, seed), takes_order=True)
     for ops, window in WindowCutter(not_none(units.costs)).windows(line, 10, 0):
         gain_s = searched(window, line.device[ops], 60, (1e-2, 1e-4), seed)
-        device, rank = joined(line, [Piece(ops, window.lists.device, window.lists.end_s, gain_s)])
+        device, rank = joined_pieces(line, [WindowResult(ops, window.lists.device, window.lists.end_s, gain_s)])
         lists = lists_of(not_none(units.costs))
         schedule(lists, device, rank.astype(np.float64))
         assert lists.end_s.max() <= line.total_s - gain_s + 1e-9

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.methods.anneal.chain import Move
+from hsdag.methods.anneal.chain import MoveKind
 from hsdag.methods.anneal.values import UnderHetero, values_of
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
@@ -32,7 +32,7 @@ def test_annealing_needs_no_costs() -> None:
     assert np.bincount(found.placement).tolist() == [2, 2]
 
 
-MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0}
+MOVES = {MoveKind.UNIT: 1.0, MoveKind.JOIN: 1.0, MoveKind.STRETCH: 1.0}
 
 
 @pytest.mark.usefixtures("both_ways")

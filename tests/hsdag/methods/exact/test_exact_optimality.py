@@ -16,7 +16,7 @@ from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s, simulated_values
@@ -91,9 +91,9 @@ def test_single_channel_modules_are_solved_to_the_optimum_of_all() -> None:
 
 @pytest.mark.parametrize(
     ("execution", "links"),
-    [(e, k) for e in Execution for k in Links if (e, k) != (Execution.SEQUENTIAL, Links.BLOCKING)],
+    [(e, k) for e in Execution for k in LinkSharing if (e, k) != (Execution.SEQUENTIAL, LinkSharing.BLOCKING)],
 )
-def test_assignments_equal_brute_force(links: Links, execution: Execution) -> None:
+def test_assignments_equal_brute_force(links: LinkSharing, execution: Execution) -> None:
     """All times of these problems are whole multiples of a sixth of a second, so that ticks round nothing."""
     semantics, ticks = Semantics(execution, links=links), Ticks(1 / 6)
     objective = LATENCY if execution is Execution.SEQUENTIAL else THROUGHPUT

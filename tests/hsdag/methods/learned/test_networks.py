@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.methods.learned.gdp import FARTHEST, Segments
+from hsdag.methods.learned.gdp import FARTHEST, SegmentAttention
 from hsdag.methods.learned.networks import Edges, GraphConvolution, PooledSage, tokens_of
 from hsdag.methods.learned.rnn import RnnConfig, Scoring, SequenceNetwork
 from hsdag.methods.learned.stepwise import StepwiseNetwork
@@ -35,8 +35,8 @@ def test_the_convolution_of_hsdag_normalises_by_degrees_with_a_loop_at_every_nod
 ALL = torch.ones(3, 4, dtype=torch.bool)
 
 
-def layer(*, relative: bool = True) -> Segments:
-    return Segments(8, 2, generator(), relative=relative)
+def layer(*, relative: bool = True) -> SegmentAttention:
+    return SegmentAttention(8, 2, generator(), relative=relative)
 
 
 def test_a_segment_sees_itself_and_the_one_before_it() -> None:

@@ -21,7 +21,7 @@ from hsdag.methods.lists.schedulers import CpopPlacer, GreedyPlacer, HeftPlacer,
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
@@ -273,8 +273,8 @@ def test_equal_ops_are_shared_out_evenly_for_throughput(method: str) -> None:
 
 
 @pytest.mark.usefixtures("both_ways")
-@given(st.integers(0, 2**32), st.sampled_from(Links))
-def test_balancing_a_single_choice_takes_the_least_period(seed: int, links: Links) -> None:
+@given(st.integers(0, 2**32), st.sampled_from(LinkSharing))
+def test_balancing_a_single_choice_takes_the_least_period(seed: int, links: LinkSharing) -> None:
     # All but the last op are fixed; the last one decides which resource is busiest.
     rng = np.random.default_rng(seed)
     times = rng.random((6, 3))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
-from hsdag.methods.repeated.coarse import MOST_CHOICES, coarse_of, refined
+from hsdag.methods.repeated.coarse import MOST_CHOICES, coarse_of, refined_schedule
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
@@ -88,7 +88,7 @@ def test_heavy_ops_stay_on_their_devices_and_every_op_has_a_rank(seed: int) -> N
     if (coarse := coarse_of(problem)) is None:
         return
     run = simulate(coarse.costs, np.random.default_rng(seed).integers(3, size=coarse.costs.num_ops))
-    device, rank = refined(problem, coarse, run)
+    device, rank = refined_schedule(problem, coarse, run)
     is_heavy = coarse.heavy >= 0
     assert (device[is_heavy] == run.device[coarse.heavy[is_heavy]]).all()
     assert sorted(rank.tolist()) == list(range(problem.num_ops))

@@ -22,10 +22,10 @@ from hsdag.methods.repeated.blocks import (
     between_cuts,
     find_blocks,
     in_periods,
-    inputs_of,
+    outside_inputs,
     part_of,
 )
-from hsdag.methods.repeated.tiling import Layer, Library, best_exchange
+from hsdag.methods.repeated.tiling import Layer, PlanLibrary, best_exchange
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.pins import Pin, with_pinned_ops
 from hsdag.runtime.problem.plan import Plan
@@ -153,7 +153,7 @@ def test_ops_that_are_pinned_otherwise_are_no_counterparts() -> None:
 def test_what_a_part_reads_costs_it_no_time_and_the_rest_leaves_it_its_memory() -> None:
     problem = chain([1.0] * 4, weight_bytes=1.0, memory_bytes=100.0)
     ops = np.arange(1 + SIZE, 1 + 2 * SIZE)
-    inputs = inputs_of(problem, ops)
+    inputs = outside_inputs(problem, ops)
     part = part_of(problem, inputs, ops)
     assert inputs.tolist() == [SIZE]
     assert part.time_s[0].tolist() == [0.0, 0.0]
@@ -164,7 +164,7 @@ def test_what_a_part_reads_costs_it_no_time_and_the_rest_leaves_it_its_memory() 
 
 def test_a_plan_that_is_known_is_laid_over_all_blocks() -> None:
     problem = chain([1.0] * 8)
-    found, library = blocks_of(problem), Library.empty(blocks_of(problem), 2)
+    found, library = blocks_of(problem), PlanLibrary.empty(blocks_of(problem), 2)
     units = found.fullest(int(found.kind[found.block[1 + 4 * SIZE]]))
     left = np.array([problem.labels.types[v] == "left" for v in units])
     library.learn(found, units, left.astype(np.int64), np.arange(len(units), dtype=float))
@@ -178,7 +178,7 @@ def test_a_plan_that_is_known_is_laid_over_all_blocks() -> None:
 
 def test_blocks_are_laid_with_devices_exchanged_such_that_each_begins_where_the_one_before_ends() -> None:
     problem = chain([1.0] * 8)
-    found, library = blocks_of(problem), Library.empty(blocks_of(problem), 2)
+    found, library = blocks_of(problem), PlanLibrary.empty(blocks_of(problem), 2)
     for kind in range(int(found.kind.max()) + 1):
         units = found.fullest(kind)
         reads = np.isin(units, problem.edge_dst[~np.isin(problem.edge_src, units)])
@@ -201,7 +201,7 @@ def test_what_needs_no_input_and_what_is_made_of_it_alone_is_of_the_block_that_r
 def test_what_needs_no_input_waits_for_the_blocks_before_its_own() -> None:
     problem = chain([1.0] * 8, loads=1)
     found = blocks_of(problem)
-    _, rank = Layer(problem, found).lay(Library.empty(found, 2))
+    _, rank = Layer(problem, found).lay(PlanLibrary.empty(found, 2))
     order = found.block[np.argsort(rank)]
     last_of = {block: np.flatnonzero(order == block)[-1] for block in range(found.num_blocks)}
     assert all(place > last_of[block - 2] for place, block in enumerate(order.tolist()) if block > 1)
@@ -289,7 +289,7 @@ def test_kinds_of_blocks_share_time_and_evaluations_by_size_and_number(monkeypat
     share = 0.6 * weight / weight.sum()
     np.testing.assert_allclose(given, np.stack([100 * np.cumsum(share) - [5, 10, 15], 1000 * share], axis=1))
     monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda *_: [Score(float(next(tried)))])
-    placer._best_together(incumbent, found, [[Library.empty(found, 2)] * 9])
+    placer._best_together(incumbent, found, [[PlanLibrary.empty(found, 2)] * 9])
     assert next(tried) == 1 + 2
 
 

@@ -15,7 +15,7 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shard
 from hsdag.methods.shards.choice import Sharding
-from hsdag.methods.shards.proposals import refined, with_repeated
+from hsdag.methods.shards.proposals import improved_division, with_repeated
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
 from tests.hsdag.methods.searches import not_none
 from tests.hsdag.methods.shards.test_choice import convolutions, mlps, shapes_in, weights
@@ -55,7 +55,7 @@ def test_all_ways_that_are_tried_compute_what_the_model_computes() -> None:
         tried.append(way)
         return -len(tried)
 
-    best = refined(shapes_in(model), by_rows(model), predict, (), 30)
+    best = improved_division(shapes_in(model), by_rows(model), predict, (), 30)
     assert len(tried) == 30
     assert best == tried[-1]  # every one was faster than the one before
 
@@ -90,7 +90,7 @@ def test_changes_lead_to_the_fastest_way(
     begin = start(model)
     assert predict(model, begin) > least
     halves = partial(replace, shares={0: (0, 16), 1: (16, 32)})
-    found = refined(shapes_in(model), begin, lambda way: predict(model, way), (), trials, halves)
+    found = improved_division(shapes_in(model), begin, lambda way: predict(model, way), (), trials, halves)
     assert found.predicted_s == predict(model, found) == pytest.approx(least)
 
 
@@ -106,7 +106,7 @@ def tried(model: ov.Model, start: Sharding, pinned: Container[int] = ()) -> list
         found.append(way)
         return 1.0
 
-    refined(shapes_in(model), replace(start, predicted_s=0.0), slower, pinned, 60)
+    improved_division(shapes_in(model), replace(start, predicted_s=0.0), slower, pinned, 60)
     return found
 
 

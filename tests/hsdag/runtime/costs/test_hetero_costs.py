@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.base.kernels import run
+from hsdag.base.kernels import run_kernel
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import graph_from_edges
@@ -91,10 +91,10 @@ def test_a_placement_of_units_takes_what_its_ops_take_or_exceeds_the_limit_as_th
         placement = np.cumsum(moves) % costs.costs.num_devices
         expected_s = counted_s(costs, placement[unit], is_period)
         assert value_s(placement[unit][None])[0] == pytest.approx(expected_s)
-        found_s = run(placement_s, 1, units, placement, limit * expected_s)
+        found_s = run_kernel(placement_s, 1, units, placement, limit * expected_s)
         is_within = limit >= 1 or np.isinf(expected_s)
         assert found_s == pytest.approx(expected_s) if is_within else limit * expected_s < found_s < 1.001 * expected_s
-        assert run(placement_s, 1, units, placement, np.inf) == pytest.approx(expected_s)
+        assert run_kernel(placement_s, 1, units, placement, np.inf) == pytest.approx(expected_s)
 
 
 def test_a_far_too_low_limit_spares_the_submodels() -> None:
@@ -103,8 +103,8 @@ def test_a_far_too_low_limit_spares_the_submodels() -> None:
     links: dict[str, Any] = {"launch_s": 10.0, "link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 8.0}
     costs = HeteroCosts.of(graph, ScheduleProblem.from_graph(graph, np.ones((5, 2)), **links))
     units, placement = unit_costs(costs, np.arange(5), 5), np.array([0, 0, 1, 0, 0])
-    assert run(placement_s, 1, units, placement, 0.0) == pytest.approx(5 + 2 * 2)
-    assert run(placement_s, 1, units, placement, np.inf) == pytest.approx(5 + 3 * 10 + 2 * 2)
+    assert run_kernel(placement_s, 1, units, placement, 0.0) == pytest.approx(5 + 2 * 2)
+    assert run_kernel(placement_s, 1, units, placement, np.inf) == pytest.approx(5 + 3 * 10 + 2 * 2)
 
 
 def test_what_every_split_costs_is_not_blamed_on_the_few_bytes_that_cross() -> None:

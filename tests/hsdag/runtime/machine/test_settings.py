@@ -10,7 +10,15 @@ import pytest
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.machine.settings import Offer, Processors, Purpose, in_benchmark_app, in_words, raises, stages
+from hsdag.runtime.machine.settings import (
+    Offer,
+    Processors,
+    Purpose,
+    in_benchmark_app,
+    raises,
+    setting_in_words,
+    setting_stages,
+)
 
 CPU = DeviceSpec("CPU", "CPU")
 DEFAULT = {
@@ -29,7 +37,7 @@ SINGLE = "INFERENCE_PRECISION_HINT=f32"
 
 def tried(spec: DeviceSpec = CPU, offer: Offer = OFFER, purpose: Purpose | None = None, **cores: Any) -> list[str]:
     """Every setting in one text."""
-    found = stages(spec, offer, purpose or Purpose(), replace(CORES, **cores))
+    found = setting_stages(spec, offer, purpose or Purpose(), replace(CORES, **cores))
     return [";".join(f"{key}={value}" for key, value in each.items()) for stage in found for each in stage]
 
 
@@ -94,7 +102,9 @@ def test_a_plugin_is_asked_what_it_offers_and_takes_every_setting() -> None:
     assert "SUPPORTED_PROPERTIES" not in offer.settable
     threads = int(offer.default["INFERENCE_NUM_THREADS"])
     purpose = Purpose(lowers=True, has_state=True, is_compressed=True)
-    for setting in (each for stage in stages(CPU, offer, purpose, Processors(threads, threads)) for each in stage):
+    for setting in (
+        each for stage in setting_stages(CPU, offer, purpose, Processors(threads, threads)) for each in stage
+    ):
         told = Offer.of(core, "CPU", core.compile_model(model, "CPU", setting)).default
         assert {key: told[key] for key in setting} == setting, setting
 
@@ -113,7 +123,7 @@ def test_a_plugin_is_asked_what_it_offers_and_takes_every_setting() -> None:
     ],
 )
 def test_settings_are_said_in_words(setting: dict[str, str], words: str) -> None:
-    assert in_words(setting, {**DEFAULT, "NUM_STREAMS": ""}) == words
+    assert setting_in_words(setting, {**DEFAULT, "NUM_STREAMS": ""}) == words
 
 
 def test_what_benchmark_app_has_no_option_for_goes_into_its_file() -> None:

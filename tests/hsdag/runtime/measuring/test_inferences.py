@@ -24,8 +24,8 @@ from hsdag.runtime.machine.devices import device_calls
 from hsdag.runtime.measuring import inferences
 from hsdag.runtime.measuring.differences import op_by_op
 from hsdag.runtime.measuring.inferences import (
-    Course,
     CourseRunner,
+    InferenceSequence,
     InputArrays,
     make_courses,
     make_inputs,
@@ -62,13 +62,13 @@ class Recorder:
         self.now_s += self.bound
 
 
-def course_runner(*courses: Course, stateful: bool = True) -> tuple[CourseRunner, Recorder]:
+def course_runner(*courses: InferenceSequence, stateful: bool = True) -> tuple[CourseRunner, Recorder]:
     request = Recorder()
     return CourseRunner(request, courses, stateful=stateful), request
 
 
 def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    course = Course((TENSORS[3], TENSORS[3], TENSORS[1]))
+    course = InferenceSequence((TENSORS[3], TENSORS[3], TENSORS[1]))
     runner, request = course_runner(course)
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
     assert runner.seconds(course) == 1.0
@@ -76,7 +76,9 @@ def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed(monkeypatch: 
 
 
 def test_seconds_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner, request = course_runner(Course((TENSORS[2],), 0.75), Course((TENSORS[1],), 0.25), stateful=False)
+    runner, request = course_runner(
+        InferenceSequence((TENSORS[2],), 0.75), InferenceSequence((TENSORS[1],), 0.25), stateful=False
+    )
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
     assert runner.weighted_s() == 0.75 * 2 + 0.25 * 1
     assert request.done == [2, 1]
@@ -99,7 +101,7 @@ class Counting(Recorder):
 
 
 def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
-    courses = [Course((TENSORS[2],), 0.75), Course((TENSORS[3], TENSORS[1]), 0.25)]
+    courses = [InferenceSequence((TENSORS[2],), 0.75), InferenceSequence((TENSORS[3], TENSORS[1]), 0.25)]
     request = Counting()
     runner = CourseRunner(request, courses, stateful=False)
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
@@ -109,7 +111,7 @@ def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.
 
 
 def test_streams_run_whole_scenarios_side_by_side() -> None:
-    course = Course((TENSORS[1], TENSORS[0]))
+    course = InferenceSequence((TENSORS[1], TENSORS[0]))
     pairs = [course_runner(course) for _ in range(2)]
     streams = [runner.stream(course) for runner, _ in pairs]
     steady_period_s(streams, 4)
@@ -117,8 +119,8 @@ def test_streams_run_whole_scenarios_side_by_side() -> None:
         stream.infer(share_outputs=True)
         assert request.done == ["reset", 1, 0] * 5
     for tensors, is_plain in (((TENSORS[1],), True), ((TENSORS[1], TENSORS[0]), False)):
-        runner, request = course_runner(Course(tensors), stateful=False)
-        assert (runner.stream(Course(tensors)) is request) is is_plain
+        runner, request = course_runner(InferenceSequence(tensors), stateful=False)
+        assert (runner.stream(InferenceSequence(tensors)) is request) is is_plain
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -193,7 +195,7 @@ def test_a_step_finds_the_state_that_those_before_it_left_compiled_and_op_by_op(
     model = growing_model()
     steps = [[ov.Tensor(np.array([part]))] for part in ([3, 1, 4, 1, 5], [9])]
     compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    runner = CourseRunner(compiled.create_infer_request(), [Course(tuple(map(tuple, steps)))], stateful=True)
+    runner = CourseRunner(compiled.create_infer_request(), [InferenceSequence(tuple(map(tuple, steps)))], stateful=True)
     first, last = runner.outputs(1)
     again = runner.outputs(1)
     np.testing.assert_array_equal(again[1], last)

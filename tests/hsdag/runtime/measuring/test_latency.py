@@ -11,12 +11,12 @@ import pytest
 from hsdag.base.processes import CandidateFailed
 from hsdag.ir.placement.placement import SpeedupRecord
 from hsdag.runtime.measuring.latency import (
-    Comparison,
+    LatencyComparison,
     Protocol,
     Ratio,
     Samples,
-    _Rounds,
-    compare,
+    _CountedRounds,
+    measure_in_rounds,
     paired_ratio,
     sound_rounds,
     warm_up,
@@ -30,14 +30,14 @@ def comparisons_are_short() -> None:
     """They are as long as users have them."""
 
 
-def measured(medians_s: dict[str, float], noise: float, references: list[str]) -> Comparison:
+def measured(medians_s: dict[str, float], noise: float, references: list[str]) -> LatencyComparison:
     """A comparison of candidates with these medians."""
     rng = np.random.default_rng(0)
 
     def run(name: str, n: int) -> list[float]:
         return [float(s) for s in medians_s[name] * np.exp(noise * rng.standard_normal(n))]
 
-    return compare(run, list(medians_s), references, QUICK, np.random.default_rng(0))
+    return measure_in_rounds(run, list(medians_s), references, QUICK, np.random.default_rng(0))
 
 
 def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
@@ -54,7 +54,7 @@ def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
 def test_rounds_are_paired_from_the_first_one_on() -> None:
     dropped = Samples(tuple((s,) for s in (1.0, 2.0, 4.0)))
     reference = Samples(tuple((s,) for s in (2.0, 4.0, 8.0, 100.0, 100.0, 100.0)))
-    ratio = Comparison({"dropped": dropped, "reference": reference}, {}).ratio("dropped", "reference")
+    ratio = LatencyComparison({"dropped": dropped, "reference": reference}, {}).ratio("dropped", "reference")
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
     assert ratio.num_rounds == 3
     assert [paired_ratio(np.full(num, 2.0), np.ones(num)).high for num in (1, 2)] == [np.inf, 2.0]
@@ -97,7 +97,7 @@ def test_rounds_go_on_until_all_intervals_of_a_family_are_narrow_together() -> N
     protocol = Protocol(min_rounds=2, max_rounds=30, interval_width=0.02, warm_up_s=-1.0, limit_s=1e9)
     for names, expected in ((["a", "b"], 7), (["a", "exact", "b"], 9), (["a", "b", "c", "d", "e"], 10)):
         rounds: dict[str, int] = {}
-        comparison = compare(run, names, ["a"], protocol, np.random.default_rng(0))
+        comparison = measure_in_rounds(run, names, ["a"], protocol, np.random.default_rng(0))
         assert len(comparison.samples["a"].rounds) == expected
 
 
@@ -121,7 +121,9 @@ def test_what_is_below_nine_tenths_of_the_fastest_reference_is_dropped_after_thr
 def test_turns_are_shorter_where_three_times_the_least_of_rounds_do_not_fit(limit_s: float, num_runs: int) -> None:
     clock = SlowClock({"a": 0.1, "b": 0.1})
     protocol = Protocol(turn_s=1.0, limit_s=limit_s, warm_up_s=-1.0, interval_width=0.0)
-    found = compare(clock.run, ["a", "b"], ["a"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+    found = measure_in_rounds(
+        clock.run, ["a", "b"], ["a"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s
+    )
     assert {len(each) for each in found.samples["a"].rounds} == {num_runs}
     assert len(found.samples["a"].rounds) >= 6
 
@@ -133,7 +135,7 @@ def test_every_round_takes_every_candidate_and_nobody_keeps_a_predecessor() -> N
         order.append(name)
         return [1e-2] * n
 
-    compare(run, list("abcd"), ["a", "b"], protocol, np.random.default_rng(0))
+    measure_in_rounds(run, list("abcd"), ["a", "b"], protocol, np.random.default_rng(0))
     rounds = [order[i : i + 4] for i in range(len(order) - 160, len(order), 4)]
     assert all(sorted(each) == list("abcd") for each in rounds)
     for name in "abcd":
@@ -185,7 +187,7 @@ def test_rounds_and_turns_are_as_many_as_there_is_time_for(
     seconds = {"a": 1.0, "b": 0.25, "c": 1.0, "e": 1.0, "h": 0.5, "q": 0.029, "s": 30.0, "t": 30.0}
     clock, steps, protocol = SlowClock(seconds), list[str](), Protocol(turn_s=0.15, limit_s=limit_s)
     how = {"num_sure": num_sure, "on_step": steps.append, "clock": lambda: clock.now_s}
-    found = compare(clock.run, list(names), ["gone"], protocol, np.random.default_rng(0), **how)  # type: ignore[arg-type]
+    found = measure_in_rounds(clock.run, list(names), ["gone"], protocol, np.random.default_rng(0), **how)  # type: ignore[arg-type]
     assert {name: [len(turn) for turn in each.rounds] for name, each in found.samples.items()} == turns
     assert {*names} - {*found.samples, *found.failures} == {*skipped}
     assert steps[-1] == f"round {max(map(len, turns.values()))} of up to 60"
@@ -198,7 +200,7 @@ def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared_as_far_as
 ) -> None:
     clock, protocol = SlowClock(dict.fromkeys("abc", each_s)), Protocol(turn_s=0.1, limit_s=limit_s)
     how: dict[str, Any] = {"num_sure": 2, "should_stop": lambda: True, "clock": lambda: clock.now_s}
-    found = compare(clock.run, list("abc"), ["gone"], protocol, np.random.default_rng(0), **how)
+    found = measure_in_rounds(clock.run, list("abc"), ["gone"], protocol, np.random.default_rng(0), **how)
     assert {name: len(each.rounds) for name, each in found.samples.items()} == dict.fromkeys("ab", rounds)
 
 
@@ -214,7 +216,9 @@ def test_where_six_rounds_do_not_fit_only_what_is_ahead_goes_on_beside_what_it_h
     limit_s: float, seconds: dict[str, float], rounds: dict[str, int]
 ) -> None:
     clock, protocol = SlowClock(seconds), Protocol(limit_s=limit_s, interval_width=0.0)
-    found = compare(clock.run, list(seconds), "rs", protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+    found = measure_in_rounds(
+        clock.run, list(seconds), "rs", protocol, np.random.default_rng(0), clock=lambda: clock.now_s
+    )
     assert {name: len(each.rounds) for name, each in found.samples.items()} == rounds
 
 
@@ -266,7 +270,9 @@ def test_a_candidate_without_a_rival_is_measured_for_as_long_as_is_asked_for_or_
     clock = SlowClock({"a": 0.1})
     for width, rounds in ((0.0, 100), (0.02, 6)):
         protocol = Protocol(limit_s=10.5, max_rounds=1000, interval_width=width, turn_runs=1)
-        found = compare(clock.run, ["a"], ["a"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+        found = measure_in_rounds(
+            clock.run, ["a"], ["a"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s
+        )
         assert len(found.samples["a"].rounds) == pytest.approx(rounds, abs=5)
 
 
@@ -276,7 +282,7 @@ def test_rounds_that_are_judged_as_they_come_are_judged_as_all_of_them_are(is_mi
     pulses_s = np.exp(0.3 * rng.standard_normal((40, 2))).tolist()
     if is_missing:
         pulses_s[20] = []
-    known, taken = _Rounds(pulses_s[0]), list[tuple[float, ...]]()
+    known, taken = _CountedRounds(pulses_s[0]), list[tuple[float, ...]]()
     for number, pulse_s in enumerate(pulses_s[1:], start=2):
         taken.append(tuple(rng.random(3).tolist()))
         known.add("c", taken[-1])
@@ -313,16 +319,16 @@ def test_rounds_in_which_the_machine_gave_less_are_repeated_and_told() -> None:
 
     protocol = Protocol(min_rounds=30, max_rounds=30, limit_s=1e9, interval_width=0.0, turn_runs=1)
     how: dict[str, Any] = {"pulse": lambda: [slow()], "clock": lambda: clock.now_s}
-    found = compare(run, ["r", "c"], ["r"], protocol, np.random.default_rng(0), **how)
+    found = measure_in_rounds(run, ["r", "c"], ["r"], protocol, np.random.default_rng(0), **how)
     assert len(found.samples["c"].rounds) == 30
     assert found.ratio("c", "r").value == 1.0  # and not slower, as it is where the machine gives less
     assert found.disturbed == pytest.approx(1 / 3, abs=0.1)
-    bad = compare(run, ["r", "c"], ["r"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+    bad = measure_in_rounds(run, ["r", "c"], ["r"], protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
     assert bad.ratio("c", "r").value < 0.95
 
 
 def test_the_fastest_has_the_best_ratio_whatever_the_medians_and_was_not_dropped_early() -> None:
-    ended = Comparison({"a": Samples(((1.0,), (1.0,), (3.0,))), "b": Samples(((1.1,),) * 3)}, {})
+    ended = LatencyComparison({"a": Samples(((1.0,), (1.0,), (3.0,))), "b": Samples(((1.1,),) * 3)}, {})
     assert (ended.fastest(["a", "b"]), ended.ratio("b", "a").value > 1.0) == ("b", True)
     early, late = Samples(((1e-3,),) * 3), Samples(((0.9e-3,),) * 3 + ((2e-3,),) * 9)
-    assert Comparison({"dropped": early, "kept": late}, {}).fastest(["dropped", "kept"]) == "kept"
+    assert LatencyComparison({"dropped": early, "kept": late}, {}).fastest(["dropped", "kept"]) == "kept"

@@ -12,7 +12,7 @@ from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClien
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.runtime.measuring.messages import Call, Candidate
-from hsdag.runtime.measuring.runner import CandidateRunner, Limits, unsupported_ops, with_hint
+from hsdag.runtime.measuring.runner import CandidateRunner, WorkerLimits, unsupported_ops, with_hint
 from hsdag.runtime.objectives import ENERGY, LATENCY, MEMORY, THROUGHPUT, Objective, find_objective
 
 PERIOD_S, LATENCY_S, PEAK_BYTES = 0.25, [0.5, 1.5], 6.0
@@ -37,7 +37,7 @@ class Client:
 
 def runner_of(objective: Objective, requests: int | None = None) -> tuple[CandidateRunner, Client]:
     client = Client()
-    runner = CandidateRunner(cast("WorkerClient", client), objective, Limits(run_s=10.0), requests=requests)
+    runner = CandidateRunner(cast("WorkerClient", client), objective, WorkerLimits(run_s=10.0), requests=requests)
     runner.open("a", Candidate("CPU"))
     return runner, client
 
@@ -56,13 +56,13 @@ def test_a_latency_is_a_figure_for_each_run_within_half_the_limit_or_a_second_wh
     run_s: float, scenarios: tuple[Scenario, ...], stop_s: float
 ) -> None:
     client = Client()
-    runner = CandidateRunner(cast("WorkerClient", client), LATENCY, Limits(run_s=run_s), scenarios)
+    runner = CandidateRunner(cast("WorkerClient", client), LATENCY, WorkerLimits(run_s=run_s), scenarios)
     runner.open("a", Candidate("CPU"))
     assert runner.run("a", 2) == LATENCY_S
     assert client.asked[-1].args == ("a", 2, stop_s, None)
     assert client.asked[0].args[2] == 0.4 * run_s
     plain = CandidateRunner(cast("WorkerClient", client), LATENCY, scenarios=STEPS[1:])
-    assert (plain.limits, plain.taken.value_s) == (Limits(), 0.0)
+    assert (plain.limits, plain.taken.value_s) == (WorkerLimits(), 0.0)
 
 
 def test_scenarios_take_turns_and_each_has_a_median_beside_the_weighted_mean() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hsdag.base.processes import CandidateFailed
 from hsdag.runtime.machine.settings import Setting
-from hsdag.runtime.measuring.latency import Comparison, Protocol, compare
+from hsdag.runtime.measuring.latency import LatencyComparison, Protocol, measure_in_rounds
 from hsdag.runtime.measuring.settings import PROTOCOL, Raced, race
 
 STAGES = ([{"precision": "f32"}, {"precision": "f16"}], [{"threads": "1"}], [{"pinning": "NO"}])
@@ -30,7 +30,9 @@ class Machine:
         self.now_s = 0.0
         self.turns = Counter[str]()
 
-    def compare(self, settings: Mapping[str, Setting], limit_s: float, protocol: Protocol = PROTOCOL) -> Comparison:
+    def compare(
+        self, settings: Mapping[str, Setting], limit_s: float, protocol: Protocol = PROTOCOL
+    ) -> LatencyComparison:
         """In common rounds, as a search does."""
 
         def prepare(name: str) -> None:
@@ -48,7 +50,7 @@ class Machine:
         protocol = Protocol(**{**vars(protocol), "limit_s": limit_s})
         names = list(settings)
         how = {"prepare": prepare, "num_sure": 2, "clock": lambda: self.now_s}
-        return compare(run, names, names, protocol, self.rng, **how)  # type: ignore[arg-type]
+        return measure_in_rounds(run, names, names, protocol, self.rng, **how)  # type: ignore[arg-type]
 
     def raced(self, stages: object = STAGES, limit_s: float = 10.0) -> Raced:
         """A race on the clock of this machine."""

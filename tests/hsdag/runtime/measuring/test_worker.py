@@ -186,7 +186,9 @@ def test_a_probe_runs_on_its_devices_five_times_at_least_and_no_more_often_than_
 def test_the_error_of_a_median_is_that_of_normal_samples_and_tensors_of_probes_are_of_256_channels() -> None:
     assert probes.median_error_s([1.0, 2.0, 4.0, 5.0, 9.0]) == pytest.approx(1.2533 * (5 - 2) / 1.349 / np.sqrt(5))
     shapes = [
-        probes.shape_of(Probe(ORDER, kind, 1, size, 1, 0.0)) for kind in ("image", "matrix") for size in (1, 4096)
+        probes.crossing_shapes(Probe(ORDER, kind, 1, size, 1, 0.0))
+        for kind in ("image", "matrix")
+        for size in (1, 4096)
     ]
     assert shapes == [[1, 256, 1, 1], [1, 256, 2, 2], [1, 1, 256], [1, 4, 256]]
 

@@ -13,7 +13,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.objectives import ENERGY, LATENCY, THROUGHPUT
 from hsdag.runtime.problem.plan import Plan, op_priority, unit_priority
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.problem.semantics import Links, Order, Semantics
+from hsdag.runtime.problem.semantics import LinkSharing, Order, Semantics
 from hsdag.runtime.problem.tables import lengths_of, levels_of, mean_transfers, op_features, paper_features, tables_of
 from hsdag.runtime.problem.units import problem_of
 
@@ -83,10 +83,10 @@ def test_objectives_ask_for_power_and_for_links_that_they_are_defined_under() ->
     for problem, name in ((TWO, "d1"), (replace(TWO, power_w=None), "d0")):
         with pytest.raises(OptionError, match=f"device '{name}' of problem 'problem' has none: give it a power_w"):
             problem.check(ENERGY)
-    Semantics(links=Links.BLOCKING).check(THROUGHPUT)
-    Semantics(links=Links.CHANNEL).check(LATENCY)
+    Semantics(links=LinkSharing.BLOCKING).check(THROUGHPUT)
+    Semantics(links=LinkSharing.CHANNEL).check(LATENCY)
     with pytest.raises(OptionError, match="links blocking is for objective throughput only"):
-        Semantics(links=Links.BLOCKING).check(LATENCY)
+        Semantics(links=LinkSharing.BLOCKING).check(LATENCY)
     assert [Semantics(order=order).named()["order"] for order in (None, Order.RANDOM)] == ["fifo", "random"]
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order, Semantics
 from hsdag.runtime.simulator.simulation import simulate
 
 Case = tuple[ScheduleProblem, np.ndarray, np.ndarray]
-SIMULATED = [links for links in Links if links is not Links.BLOCKING]
+SIMULATED = [links for links in LinkSharing if links is not LinkSharing.BLOCKING]
 
 
 def random_case(

@@ -15,7 +15,7 @@ from hsdag.base.errors import OptionError, PlacementError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order, Semantics
 from hsdag.runtime.simulator import simulation
 from hsdag.runtime.simulator.machine import BY_RANK, SEQUENTIAL, Machine, machine_for
 from hsdag.runtime.simulator.simulation import run_many, simulate, simulate_makespans
@@ -36,7 +36,7 @@ IN_TURN = Semantics(Execution.SEQUENTIAL)
 )
 @given(st.data(), st.sampled_from(Order))
 def test_simulator_agrees_with_the_reference(
-    execution: Execution, contended: bool, links: Links, data: st.DataObject, order: Order
+    execution: Execution, contended: bool, links: LinkSharing, data: st.DataObject, order: Order
 ) -> None:
     case = data.draw(st.builds(random_case, *SIZES, st.just(contended)))
     assert largest_deviation(case, Semantics(execution, order, links, data.draw(st.integers(0, 5)))) <= ROUNDING
@@ -44,7 +44,7 @@ def test_simulator_agrees_with_the_reference(
 
 @given(cases, st.sampled_from(Execution), st.sampled_from(Order), st.sampled_from(SIMULATED))
 def test_a_batch_over_two_threads_gives_what_single_simulations_give(
-    case: Any, execution: Execution, order: Order, links: Links
+    case: Any, execution: Execution, order: Order, links: LinkSharing
 ) -> None:
     (problem, placement, priority), how = case, Semantics(execution, order, links)
     batch = np.stack([placement, np.zeros_like(placement), np.roll(placement, 1)])
@@ -54,10 +54,10 @@ def test_a_batch_over_two_threads_gives_what_single_simulations_give(
         assert simulate_makespans(problem, batch, how, priority, num_threads=2).tolist() == alone
 
 
-@pytest.mark.parametrize("links", Links)
+@pytest.mark.parametrize("links", LinkSharing)
 @given(cases, st.integers(0, 3))
 def test_period_is_the_load_of_the_busiest_resource_or_the_makespan_in_turn(
-    links: Links, case: Any, others: int
+    links: LinkSharing, case: Any, others: int
 ) -> None:
     problem, placement, _ = case
     batch = np.stack([np.roll(placement, i) for i in range(others + 1)])
@@ -74,7 +74,7 @@ def test_a_contended_period_ends_when_the_busiest_device_has_done_its_load() -> 
         ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)], edge_bytes=9.0, link_bandwidth_bytes_per_s=1.0),
         slowdown=np.full((2, 2), 2.0),
     )
-    assert period_s(slow_link, [[0, 1]], Semantics(links=Links.CHANNEL)).tolist() == [9.0]
+    assert period_s(slow_link, [[0, 1]], Semantics(links=LinkSharing.CHANNEL)).tolist() == [9.0]
     assert period_s(slow_link, [[0, 1]]).tolist() == [2.0]
 
 
@@ -91,7 +91,7 @@ def limited(machine: Machine, placement: IntArray, limit_s: float) -> tuple[floa
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 4), st.sampled_from([0.0, 0.5]))
 @settings(max_examples=5)
 def test_a_limit_is_exceeded_exactly_where_the_makespan_is_longer(
-    how: Execution, links: Links, contended: bool, seed: int, num_ops: int, num_devices: int, overhead_s: float
+    how: Execution, links: LinkSharing, contended: bool, seed: int, num_ops: int, num_devices: int, overhead_s: float
 ) -> None:
     problem, placement, priority = random_case(seed, num_ops, num_devices, overhead_s, overhead_s, contended)
     mode = SEQUENTIAL if how is Execution.SEQUENTIAL else BY_RANK
@@ -126,14 +126,14 @@ FORK = ScheduleProblem.from_arrays(np.ones((3, 3)), [(0, 1), (0, 2)], output_byt
     ("links", "start_s", "num"), [("independent", [0, 3, 5], 2), ("egress", [0, 5, 5], 1), ("channel", [0, 3, 5], 2)]
 )
 def test_a_result_for_two_devices_is_sent_as_the_links_say(links: str, start_s: list[float], num: int) -> None:
-    run = simulate(FORK, [0, 1, 2], Semantics(links=Links(links)))  # 2 s to device 1, 4 s to device 2
+    run = simulate(FORK, [0, 1, 2], Semantics(links=LinkSharing(links)))  # 2 s to device 1, 4 s to device 2
     assert run.start_s.tolist() == start_s
     assert (run.makespan_s, run.num_transfers, run.transfer_bytes) == (6.0, num, 4.0 * num)
     assert run.busy_s.tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("links", [Links.EGRESS, Links.CHANNEL])
-def test_a_bus_takes_results_that_became_available_together_by_op_index(links: Links) -> None:
+@pytest.mark.parametrize("links", [LinkSharing.EGRESS, LinkSharing.CHANNEL])
+def test_a_bus_takes_results_that_became_available_together_by_op_index(links: LinkSharing) -> None:
     times = [[1, 1], [0, 1], [0, 1], [1, 1], [1, 1], [1, 1]]
     p = ScheduleProblem.from_arrays(
         times, [(0, 3), (1, 4), (2, 5)], link_latency_s=5.0, order=np.array([0, 2, 1, 3, 5, 4])
@@ -147,10 +147,12 @@ def test_outputs_of_an_op_are_sent_one_by_one(links: str, makespan_s: float, pea
     """Each of 4 bytes takes 2 s."""
     rates: dict[str, Any] = {"edge_bytes": 4.0, "link_bandwidth_bytes_per_s": 4.0, "link_latency_s": 1.0}
     problem = ScheduleProblem.from_arrays(np.zeros((3, 2)), [(0, 1), (0, 2)], edge_port=[0, 1], **rates)
-    run = simulate(problem, [0, 1, 1], Semantics(links=Links(links)))
+    run = simulate(problem, [0, 1, 1], Semantics(links=LinkSharing(links)))
     assert (run.num_transfers, run.transfer_bytes, run.makespan_s) == (2, 8.0, makespan_s)
     assert run.peak_memory_bytes[1] == peak
-    assert period_s(problem, [[0, 1, 1]], Semantics(links=Links(links)))[0] == (0.0 if links == "independent" else 4.0)
+    assert period_s(problem, [[0, 1, 1]], Semantics(links=LinkSharing(links)))[0] == (
+        0.0 if links == "independent" else 4.0
+    )
     alike = replace(problem, edge_port=np.zeros_like(problem.edge_port))
     assert simulate_makespans(alike, [[0, 1, 1]], IN_TURN).tolist() == [2.0]
 
@@ -195,7 +197,7 @@ def test_energy_of_devices_that_slow_each_other_down_is_of_the_time_they_take_th
         ([0, 0], Semantics(order=Order.PRIORITY), None, "order 'priority' needs priorities"),
         ([0, 0], None, [1.0], "priorities must be 2 numbers, one for each op"),
         ([0, 0], None, [1.0, np.nan], "priorities must be 2 numbers"),
-        ([0, 0], Semantics(links=Links.BLOCKING), None, "'blocking' are for the throughput objective only"),
+        ([0, 0], Semantics(links=LinkSharing.BLOCKING), None, "'blocking' are for the throughput objective only"),
         ([0, 3], None, None, "names device 3, but there are only 2"),
         ([0, -1], None, None, "names device -1"),
         ([0], None, None, r"a device for each of 2 ops, not \(1, 1\)"),

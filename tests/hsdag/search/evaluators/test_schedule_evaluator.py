@@ -15,7 +15,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective, find_objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Order, Semantics
 from hsdag.runtime.problem.units import problem_of as units_of
 from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
 from hsdag.runtime.simulator.values import period_s
@@ -51,7 +51,7 @@ def test_a_placement_fails_exactly_where_its_peak_exceeds_a_memory(seed: int, me
 
 def test_blocking_links_are_judged_by_the_period_and_their_memory_by_one_run() -> None:
     problem = problem_of(3, memory=36.0)
-    evaluator = ScheduleEvaluator(problem, Semantics(links=Links.BLOCKING), THROUGHPUT)
+    evaluator = ScheduleEvaluator(problem, Semantics(links=LinkSharing.BLOCKING), THROUGHPUT)
     assert any(e.failure is None for e in evaluator.evaluate([Plan(each) for each in every_placement(problem)]))
 
 

@@ -12,7 +12,7 @@ from hsdag.methods.incumbent import Limits
 from hsdag.methods.learned import decoding
 from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork
 from hsdag.methods.learned.doppler.placer import DualPolicy
-from hsdag.methods.learned.networks import inputs_of, sum_over_path
+from hsdag.methods.learned.networks import network_inputs, sum_over_path
 from hsdag.methods.learned.order import log_p_in_turn
 from hsdag.methods.learned.policy import Exploring, log_p_of
 from hsdag.methods.lists.schedule import list_schedule
@@ -89,7 +89,7 @@ def test_a_replayed_plan_is_decided_again_as_it_runs() -> None:
 
 def test_the_teacher_is_critical_path() -> None:
     problem = random_problem(3, 14, 3)
-    inputs = inputs_of(problem)
+    inputs = network_inputs(problem)
     expected = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=True)
     taught = policy_of(problem).teacher(generator())[0]
     assert np.array_equal(taught.plan.placement, expected.device)
@@ -99,7 +99,7 @@ def test_the_teacher_is_critical_path() -> None:
 @pytest.mark.parametrize("learned", ["learns_order", "learns_devices"])
 def test_what_is_not_learned_is_critical_paths_and_has_no_part_in_the_probability(learned: str) -> None:
     problem = whole(random_problem(3, 14, 3))
-    inputs = inputs_of(problem)
+    inputs = network_inputs(problem)
     config = replace(SMALL, learns_order=learned == "learns_order", learns_devices=learned == "learns_devices")
     policy = policy_of(problem, config)
     rollouts = policy.draw(4, PLAIN, generator())
@@ -116,7 +116,7 @@ def test_what_is_not_learned_is_critical_paths_and_has_no_part_in_the_probabilit
 
 
 def test_paths_from_the_beginning_are_the_longest() -> None:
-    inputs = inputs_of(DIAMOND)
+    inputs = network_inputs(DIAMOND)
     assert inputs.before.tolist() == [4, 0, 0, 2]
     assert [each.flatten().tolist() for each in inputs.path_lengths] == [[1, 2, 2, 3], [3, 2, 2, 1]]
 

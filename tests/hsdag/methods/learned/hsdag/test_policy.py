@@ -28,10 +28,10 @@ from hsdag.methods.learned.hsdag.network import (
     dropout,
     nominate,
     parse_of,
-    pool,
+    pooled_embeddings,
 )
 from hsdag.methods.learned.hsdag.placer import GroupPolicy, HsdagPlacer, feature_groups
-from hsdag.methods.learned.networks import assumed_costs, standardise
+from hsdag.methods.learned.networks import standardise, uniform_costs
 from hsdag.methods.learned.order import log_p_in_turn
 from hsdag.methods.learned.policy import Aim, Exploring, Rollout, clipped, log_p_of
 from hsdag.runtime.problem import units
@@ -57,7 +57,7 @@ def policy_for(problem: Problem, config: HsdagConfig = SMALL) -> GroupPolicy:
     graph = problem.units.graph
     topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
     network = GroupNetwork(x, topology, problem.supported, config, torch.Generator().manual_seed(3))
-    return GroupPolicy(network, config, assumed_costs(problem))
+    return GroupPolicy(network, config, uniform_costs(problem))
 
 
 def drawn(policy: GroupPolicy, count: int = 1, seed: int = 0) -> list[Rollout]:
@@ -278,7 +278,7 @@ def test_groups_with_the_same_members_and_kept_edges_are_one() -> None:
     assert (first, last) == (also_first, also_last)
     assert groups.num_distinct == 4
     z = torch.tensor([[1.0], [3.0], [8.0]])
-    pooled = pool(z, torch.tensor([0.9, 0.1, 0.5]), groups)[groups.distinct].flatten()
+    pooled = pooled_embeddings(z, torch.tensor([0.9, 0.1, 0.5]), groups)[groups.distinct].flatten()
     assert pooled.tolist() == pytest.approx([2.0, 2.0, 2.8, 1.8, 4.0, 1.8, 4.0])
 
 

@@ -20,7 +20,7 @@ from hsdag.runtime.problem.bounds.simple import (
     period_bound,
 )
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 from tests.hsdag.methods.exact.exact_reference import every_placement, least_makespan_s, random_problem
@@ -126,9 +126,9 @@ def test_devices_that_are_alike_in_all_are_one_kind_at_the_least_of_their_prices
     assert dict(zip(relaxed.time_s[1].tolist(), prices.tolist(), strict=True)) == {1.0: 0.1, 9.0: 0.2}
 
 
-@given(st.integers(0, 2**32), st.integers(1, 6), st.sampled_from(list(Links)), st.sampled_from(list(Execution)))
+@given(st.integers(0, 2**32), st.integers(1, 6), st.sampled_from(list(LinkSharing)), st.sampled_from(list(Execution)))
 def test_no_placement_beats_the_bound_of_a_period_or_of_a_latency_in_turn(
-    seed: int, num_ops: int, links: Links, how: Execution
+    seed: int, num_ops: int, links: LinkSharing, how: Execution
 ) -> None:
     problem = random_problem(seed, num_ops, launch_s=[seed % 3, 1.0], transfer_overhead_s=float(seed % 2))
     every = every_placement(problem)
