@@ -8,6 +8,8 @@ finds in --seconds without the policy, as geometric means with 95% intervals (bo
 - at_once: the policy's answer (bars: 1.12 on families trained on, 1.25 on others, 1 CPU second), the best list, random
   draws in a second, and the same decoder with --seeds sets of weights drawn at random (bar: 10% worse than the policy),
   and of zeros, after one round of schedules, four, and as many as take a second;
+- trained: doppler and hsdag after a CPU second, beginning with the policies that come with hsdag, in CPU seconds (bars:
+  TRAINED_BARS); beside them the same untrained, and trained with a learning rate of 0;
 - auto: 3 s with the policy over 10 s without (bar: 1);
 - alone: the five learned methods after --alone CPU seconds, over annealing of as many, and the same with a learning
   rate of 0 over them (bars: ALONE), with --seeds seeds, on the workloads of DOPPLER and --drawn graphs of six families;
@@ -20,7 +22,7 @@ finds in --seconds without the policy, as geometric means with 95% intervals (bo
 Exit status 1 where a bar is missed. Several processes can share the problems: ``--part 1/2 --out 1.jsonl`` measures
 every second one, and ``--read 1.jsonl --read 2.jsonl`` judges them all.
 
-    python benchmarks/learned_quality.py [at_once auto alone groups beam] [--each 4] [--seconds 30] [--seeds 3]
+    python benchmarks/learned_quality.py [at_once trained auto alone groups beam] [--each 4] [--seconds 30] [--seeds 3]
 """
 
 from __future__ import annotations
@@ -69,6 +71,14 @@ DECODING_S, BAR_UNTRAINED, BAR_AUTO = 1.0, 1.10, 1.0
 BARS = {"families trained on": 1.12, "others": 1.25}
 FAMILIES = ("random-wired", "transformer", "chain", "nmt", "enas", "ptb")
 """Of the drawn graphs on which methods are judged alone."""
+TRAINED_BARS = {"families trained on": 1.05, "others": 1.10}
+"""Of learned methods that begin with a policy of other problems, over auto."""
+OFF = {"learning_rate": "0", "last_learning_rate": "0"}
+BEGINNINGS = {
+    "trained": {"initial": "shipped"},
+    "untrained": {},
+    "trained, learning rate 0": {"initial": "shipped", **OFF},
+}
 ALONE = {"hsdag": (1.05, 1.25), "doppler": (1.02, 1.05), "placeto": (1.25, 1.0), "gdp": (1.25, 1.0), "rnn": (1.25, 1.0)}
 """Of a learned method: at most so many times annealing's value, at least so many times its own without learning."""
 DRAWN = {"drawn weights": 1.0, "zero weights": 0.0}
@@ -85,7 +95,7 @@ OWN_GROUPS = {"score_bias": "-60", "score_range": "none"}
 """Edges that are never kept."""
 GROUPED_UNITS = 500
 """Units of a graph on which groups are judged, at least."""
-PARTS = ("at_once", "auto", "alone", "groups", "beam")
+PARTS = ("at_once", "trained", "auto", "alone", "groups", "beam")
 SAMPLES, NOTHING_FOUND = 10_000, 10.0
 """Of the bootstrap; the ratio as which a search counts that found nothing, or nothing like it."""
 Row = dict[str, Any]
@@ -131,6 +141,11 @@ def measured(name: str, problem: ScheduleProblem, given: Namespace, policies: di
             answer_s = time.process_time() - begin_s
         found["lists"] = [min(value(problem, method, seconds) for method in LISTS)]
         found["random draws"] = [value(problem, "random", DECODING_S)]
+    if "trained" in given.parts:
+        time.monotonic = time.process_time
+        for method, (how, changes) in itertools.product(("doppler", "hsdag"), BEGINNINGS.items()):
+            of_seeds = [value(problem, method, DECODING_S, seed, **changes) for seed in range(given.seeds)]
+            found[f"{method}, {how}"] = of_seeds
     auto_s = value(problem, "auto", seconds, without="rules") if found else 1.0
     found = {column: [each / auto_s for each in values] for column, values in found.items()}
     if "at_once" in given.parts:
@@ -151,10 +166,9 @@ def judged_alone(drawn: int) -> dict[str, Callable[[], ScheduleProblem]]:
 def alone(name: str, problem: ScheduleProblem, given: Namespace) -> Row:
     """What methods find in so many CPU seconds, by themselves and with a learning rate of 0."""
     time.monotonic = time.process_time
-    off = {"learning_rate": "0", "last_learning_rate": "0"}
     learned = [method for method in ALONE if method in given.methods.split(",")]
     how = {"sa": ("sa", {}), "random": ("random", {}), **{method: (method, {}) for method in learned}}
-    how |= {f"{method}, learning rate 0": (method, off) for method in learned}
+    how |= {f"{method}, learning rate 0": (method, OFF) for method in learned}
     found = dict[str, list[float]]()
     for column, (method, changes) in how.items():
         found[column] = [value(problem, method, given.alone, seed, **changes) for seed in range(given.seeds)]
@@ -264,6 +278,7 @@ def judge(rows: list[Row]) -> bool:
         else:
             for kind, which in (("families trained on", is_trained), ("others", ~is_trained)):
                 bar = BARS[kind] if column.startswith("at once") else np.inf
+                bar = TRAINED_BARS[kind] if column.endswith(", trained") else bar
                 is_kept = not which.any() or judged(f"{column}, {kind}", ratios[which], bar)
                 kept += [is_kept] if np.isfinite(bar) else []
             kind, comma, how = column.partition(",")
@@ -299,7 +314,7 @@ def main() -> int:
             for kind, spread in DRAWN.items()
         }
         chosen = list[tuple[str, Callable[[], ScheduleProblem], Callable[[str, ScheduleProblem], Row]]]()
-        if not rows and {*given.parts} & {"at_once", "auto"}:
+        if not rows and {*given.parts} & {"at_once", "trained", "auto"}:
             row_of = partial(measured, given=given, policies=policies)
             chosen += [(*each, row_of) for each in problems(given.each).items()]
         if not rows and "alone" in given.parts:

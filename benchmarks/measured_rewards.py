@@ -49,7 +49,11 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "annealing": ("sa", {}),
     "hsdag, learning rate 0": ("hsdag", OFF),
 }
-MODELS = (("inception_v3",), ("resnet50", "bert_base_uncased"), ("resnet50", "inception_v3", "bert_base_uncased"))
+MODELS = (
+    ("resnet50", "bert_base_uncased"),
+    ("resnet50", "inception_v3"),
+    ("resnet50", "inception_v3", "bert_base_uncased"),
+)
 HALF = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=bf16"
 SETS = {
     "two devices": f"A=CPU[{ONE}],B=CPU[{HALF}]",

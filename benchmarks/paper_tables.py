@@ -36,12 +36,11 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.colocation import colocate
 from hsdag.methods.incumbent import Status
-from hsdag.methods.learned.doppler.placer import DopplerPlacer, DualPolicy
+from hsdag.methods.learned.doppler.placer import DopplerPlacer
 from hsdag.models import WORKLOADS, build_model
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, LinkSharing, Semantics
 from hsdag.runtime.problem.units import problem_of
@@ -283,7 +282,8 @@ class Transfers:
             options = effort.options("doppler", max_evaluations=SOURCE_EPISODES, seed=seed, changes=MOVABLE)
             placer = options.placer()
             solve(self.source(name), placer, options)
-            learned[seed] = placer.trainer.policy.network.state_dict()  # type: ignore[attr-defined]
+            reusable = placer.trainer.policy.reusable  # type: ignore[attr-defined]
+            learned[seed] = {name: each.detach().numpy() for name, each in reusable.items()}
         for column in shots:
             if SHOTS[column] == 0:
                 own = learned if column != UNTRAINED else [{}] * len(learned)
@@ -301,22 +301,14 @@ class Transfers:
 def begun_with(options: SolveOptions, weights: Weights) -> DopplerPlacer:
     """DOPPLER, whose networks begin with the weights that were learned on another problem, its plans first."""
     placer: DopplerPlacer = options.placer()  # type: ignore[assignment]
-    untrained = placer.policy
-
-    def policy(problem: Problem, generator: torch.Generator) -> DualPolicy:
-        made = untrained(problem, generator)
-        made.network.load_state_dict(weights, strict=False)
-        return made
-
-    placer.policy = policy  # type: ignore[method-assign]
-    placer.learns_before = lambda *_: True  # type: ignore[method-assign]
+    placer.initial = weights
     return placer
 
 
 def zero_shot_s(problem: ScheduleProblem, weights: Weights, seed: int) -> float:
     """Simulated seconds of the most probable plan under learned weights; infinite where it exceeds a memory."""
     generator, units = torch.Generator().manual_seed(seed), problem_of(problem)
-    plan = begun_with(SolveOptions("doppler", changes=MOVABLE), weights).policy(units, generator).best(generator).plan
+    plan = begun_with(SolveOptions("doppler", changes=MOVABLE), weights).begun(units, generator).best(generator).plan
     return ScheduleEvaluator.of(units).evaluate([plan])[0].value
 
 

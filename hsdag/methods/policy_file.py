@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "hsdag-policy", 1
 """Format and version that the card of a policy file must have."""
+SHIPPED = "shipped"
+"""Name of the policies that come with a release, one for each method that is trained on many problems."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +44,18 @@ def write_policy(path: Path, weights: Mapping[str, ArrayLike], card: Mapping[str
     write_atomically(path, save({name: np.array(each, order="C") for name, each in weights.items()}, {"card": text}))
 
 
+def shipped_policy(method: str) -> Path:
+    """Return the policy file of a method that comes with a release; its card says how it was trained."""
+    return Path(__file__).parent / "policies" / f"{method}.safetensors"
+
+
 def read_policy(path: Path, method: str) -> PolicyFile:
-    """Read a policy file of a method.
+    """Read a policy file of a method; SHIPPED stands for the one that comes with a release.
 
     Raises FileFormatError if the file is missing or not a policy, if its card names another method, or if weights are
     not finite.
     """
+    path = shipped_policy(method) if str(path) == SHIPPED else path
     try:
         weights, metadata = _tensors(path, "np")
     except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two for bfloat16 and float8

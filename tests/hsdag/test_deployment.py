@@ -22,7 +22,7 @@ class Blocking:
             raise ImportError(name + " is blocked")
 sys.meta_path.insert(0, Blocking())
 """
-SEARCHING = {"torch", "torch_geometric", "ortools", "numba", "networkx", "rich", "typer", "psutil"}
+SEARCHING = {"torch", "ortools", "numba", "networkx", "rich", "typer", "psutil"}
 
 
 def run_without(blocked: set[str], code: str, *arguments: object) -> str:

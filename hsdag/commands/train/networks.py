@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hsdag.base.errors import OptionError, choices_for
 from hsdag.commands.train.problems import WORST, TrainingProblem, unit_s
 from hsdag.methods import method_names
-from hsdag.methods.learned.base import LearnedPlacer, begin_with
+from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.learner import Learner
 from hsdag.methods.learned.options import ReusableOptions
 from hsdag.methods.learned.policy import Exploring, Policy
@@ -141,8 +141,9 @@ class NetworkTraining:
 
     def worth(self, problem: TrainingProblem) -> tuple[float, float]:
         """Return the values on a problem of the most probable plan, and of the best of it and 15 draws."""
-        policy = self._placer.policy(problem_of(problem.costs), self._generator)
-        begin_with(policy, self.weights)
+        placer = self._placer
+        placer.initial = self.weights
+        policy = placer.begun(problem_of(problem.costs), self._generator)
         plans = [policy.best(self._generator), *policy.draw(NUM_FIRST - 1, Exploring(), self._generator)]
         values = [score.value for score in problem.evaluator.evaluate([each.plan for each in plans])]
         return values[0], min(values)

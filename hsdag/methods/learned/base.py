@@ -51,6 +51,9 @@ class LearnedPlacer(Placer[T]):
     All plans that it evaluates are drawn from the policy, except those of single devices, and plans that the caller
     knows, such as the one in use: these are evaluated first and imitated with the elites. PyTorch uses one thread: the
     networks are small, and on a busy machine more threads make them ten times slower.
+
+    Attributes:
+        initial: Weights of other problems that policies begin with, by name; none if they begin untrained.
     """
 
     learns = True
@@ -63,9 +66,9 @@ class LearnedPlacer(Placer[T]):
 
     def __init__(self, options: T | None = None) -> None:
         super().__init__(options)
-        self._initial: Mapping[str, NDArray[Any]] = {}
+        self.initial: Mapping[str, NDArray[Any]] = {}
         if isinstance(self.options, ReusableOptions) and self.options.initial is not None:
-            self._initial = read_policy(Path(self.options.initial), self.name).weights
+            self.initial = read_policy(Path(self.options.initial), self.name).weights
         if self.options.updates != 0:  # the first Adam loads PyTorch's compiler, before the search begins
             torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
 
@@ -89,6 +92,25 @@ class LearnedPlacer(Placer[T]):
     @abstractmethod
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """Return an untrained policy for a problem; ``generator`` gives its initial weights."""
+
+    def begun(self, problem: Problem, generator: torch.Generator) -> Policy:
+        """Return a policy for a problem, with the weights of ``initial``, if any.
+
+        Raises FileFormatError if these are of networks with other options.
+        """
+        policy = self.policy(problem, generator)
+        reusable, initial = policy.reusable, self.initial
+        if not initial:
+            return policy
+        if {k: tuple(v.shape) for k, v in reusable.items()} != {k: v.shape for k, v in initial.items()}:
+            raise FileFormatError(
+                f"the policy that {option('init')} names is of networks with other options; begin with the preset "
+                "and the hyper-parameters that it was trained with"
+            )
+        with torch.no_grad():
+            for name, parameter in reusable.items():
+                parameter.copy_(torch.from_numpy(initial[name]))
+        return policy
 
     def teacher(self, policy: Policy, problem: Problem) -> Callable[[torch.Generator], list[Rollout]]:
         """Return a function that gives the decisions to imitate in the first updates, if the options ask for that.
@@ -173,10 +195,8 @@ class LearnedPlacer(Placer[T]):
 
     def _trainer(self, incumbent: Incumbent, generator: torch.Generator, spread: float) -> Trainer:
         problem = incumbent.problem
-        policy = self.policy(problem, generator)
-        if self._initial:
-            begin_with(policy, self._initial)
-        is_trained = self.learns_before(policy, incumbent, generator) or bool(self._initial)
+        policy = self.begun(problem, generator)
+        is_trained = self.learns_before(policy, incumbent, generator) or bool(self.initial)
         return Trainer(
             self.name,
             policy,
@@ -189,19 +209,6 @@ class LearnedPlacer(Placer[T]):
             is_trained=is_trained,
             spread=spread,
         )
-
-
-@torch.no_grad()
-def begin_with(policy: Policy, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Set the reusable weights of a policy. Raises FileFormatError if the weights are those of other networks."""
-    reusable = policy.reusable
-    if {k: tuple(v.shape) for k, v in reusable.items()} != {k: v.shape for k, v in weights.items()}:
-        raise FileFormatError(
-            f"the policy that {option('init')} names is of networks with other options; begin with the preset "
-            "and the hyper-parameters that it was trained with"
-        )
-    for name, parameter in reusable.items():
-        parameter.copy_(torch.from_numpy(weights[name]))
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ class GdpConfig(TrainingOptions):
     layers: int = 3
     """Number of rounds of message passing."""
     encoder: str = "sage-pool"
-    """Layer that passes messages: sage-pool (eq. 2 and 3), messages, both-ways, gcn, gat, gin or sage."""
+    """Layer that passes messages: sage-pool (eq. 2 and 3), messages, both-ways or hsdag."""
     blocks: int = 2
     """Number of attention layers."""
     heads: int = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -170,28 +170,6 @@ class BothWays(nn.Module):
         return torch.as_tensor(self.out(torch.cat(parts, dim=1)))
 
 
-class GeometricConvolution(nn.Module):
-    """Convolution of PyTorch Geometric, chosen by name, on the symmetrised graph."""
-
-    def __init__(self, name: str, width: int, generator: torch.Generator) -> None:
-        from torch_geometric import nn as geometric
-
-        super().__init__()
-        if name == "gin":
-            inner = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-            self.convolution: nn.Module = geometric.GINConv(inner)
-        else:
-            kinds = {"gcn": geometric.GCNConv, "gat": geometric.GATConv, "sage": geometric.SAGEConv}
-            self.convolution = kinds[name](width, width)
-        for parameter in self.convolution.parameters():
-            fan_in = parameter.shape[-1]
-            nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
-
-    def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
-        """Return the convolution [N, H] of embeddings [N, H]."""
-        return torch.as_tensor(self.convolution(h, edges.both))
-
-
 def mean_over(messages: torch.Tensor, target: torch.Tensor, num: int) -> torch.Tensor:
     """Return the mean [num, H] of the messages to each target, 0 where there are none.
 
@@ -221,9 +199,8 @@ ENCODERS: dict[str, Callable[[int, torch.Generator], nn.Module]] = {
     "both-ways": BothWays,
     "sage-pool": PooledSage,
     "hsdag": GraphConvolution,
-    **{name: partial(GeometricConvolution, name) for name in ("gcn", "gat", "gin", "sage")},
 }
-"""Layers of message passing by name: DOPPLER's, one made for DAGs, GDP's, HSDAG's, and PyTorch Geometric's."""
+"""Layers of message passing by name: DOPPLER's, one made for DAGs, GDP's and HSDAG's."""
 
 
 class Encoder(nn.Module):

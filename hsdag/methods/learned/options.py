@@ -139,7 +139,8 @@ class ReusableOptions(TrainingOptions):
     """Hyper-parameters of a method whose networks suit any problem, and so may be trained on others first."""
 
     initial: str | None = None
-    """Policy file of 'hsdag train' whose weights the networks begin with; None: they begin untrained."""
+    """Policy file of 'hsdag train' whose weights the networks begin with, or 'shipped' for that of this release; None:
+    they begin untrained."""
 
     @classmethod
     def reusable(cls) -> Self:

@@ -37,7 +37,7 @@ from hsdag.methods.lists.schedule import (
     tails_of,
     way_by_consumers,
 )
-from hsdag.methods.policy_file import read_policy
+from hsdag.methods.policy_file import SHIPPED, read_policy
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
@@ -88,8 +88,6 @@ NUM_WEIGHTS = sum(PARTS)
 """Number of weights of a rule, W."""
 METHOD, WEIGHTS = "rules", "rules"
 """Name of the method on the card of a policy file, and name of the rules among its weights."""
-SHIPPED = Path(__file__).parents[1] / "policies" / "default.safetensors"
-"""Policy file of the rules that come with a release, for unseen problems; its card says how they were trained."""
 STEPS_AT_ONCE, MOST_ROUNDS, REPAIRING = 400_000, 64, 3
 """Pairs of unit and device that take about a second; most rounds; factor of the time if plans may need repair."""
 ROUNDS_AT_ONCE = 4
@@ -114,7 +112,7 @@ class RulesOptions:
     spread: float = SPREAD
     """Standard deviation of these changes, in steps of each weight."""
     initial: str | None = None
-    """Policy file of 'hsdag train'; None: the one that comes with this release."""
+    """Policy file of 'hsdag train'; None or 'shipped': the one that comes with this release."""
 
     def __post_init__(self) -> None:
         if (self.rounds is not None and self.rounds < 1) or not 0 <= self.spread < math.inf:
@@ -218,7 +216,7 @@ def changed(rules: FloatArray, spread: float, rng: np.random.Generator) -> Float
 @functools.cache
 def shipped_rules() -> FloatArray:
     """Return the rules [R, W] that come with a release."""
-    return read_rules(SHIPPED)
+    return read_rules(Path(SHIPPED))
 
 
 def read_rules(path: Path) -> FloatArray:

@@ -72,7 +72,7 @@ class DopplerConfig(ReusableOptions):
     layers: int = 2
     """Number of rounds of message passing (K of eq. 2)."""
     encoder: str = "both-ways"
-    """Layer that passes messages: messages (eq. 2), both-ways, sage-pool, gcn, gat, gin or sage."""
+    """Layer that passes messages: messages (eq. 2), both-ways, sage-pool or hsdag."""
     learns_order: bool = True
     """Have SEL select ops; if not, CRITICAL PATH does (Table 3: PLC)."""
     learns_devices: bool = True

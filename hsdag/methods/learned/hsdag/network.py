@@ -52,7 +52,7 @@ class HsdagConfig(ReusableOptions):
     input_layers: int = 2
     """Number of layers of the MLP on the node features (Table 6: layer_trans)."""
     encoder: str = "hsdag"
-    """Layer that passes messages: hsdag (Eq. 6), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
+    """Layer that passes messages: hsdag (Eq. 6), messages, both-ways or sage-pool."""
     gnn_layers: int = 2
     """Number of graph convolutions, or of rounds of message passing (Table 6: layer_gnn)."""
     parsing_layers: int = 2

@@ -18,7 +18,6 @@ from hsdag.methods.lists.rules import (
     MOMENT_FEATURES,
     MOST_ROUNDS,
     NUM_WEIGHTS,
-    SHIPPED,
     STEPS_AT_ONCE,
     WEIGHTS,
     RuleScheduler,
@@ -27,7 +26,7 @@ from hsdag.methods.lists.rules import (
     read_rules,
 )
 from hsdag.methods.lists.schedulers import HeftPlacer
-from hsdag.methods.policy_file import write_policy
+from hsdag.methods.policy_file import SHIPPED, shipped_policy, write_policy
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
 from hsdag.runtime.problem.units import problem_of
@@ -117,7 +116,7 @@ def test_options_out_of_range_are_refused() -> None:
 )  # fmt: skip
 def test_rounds_are_those_of_about_a_second_and_not_too_many(num_ops: int, memory: float, units: int | None) -> None:
     """By units on devices that schedules look at, three times as many where memory has a limit."""
-    num = len(read_rules(SHIPPED))
+    num = len(read_rules(Path(SHIPPED)))
     problem = problem_of(ScheduleProblem.from_arrays(np.ones((num_ops, 2)), [], memory_bytes=memory))
     proposals = itertools.islice(RulesPlacer().proposals(problem, 0), 2 * MOST_ROUNDS * num)
     assert sum(1 for _ in proposals) == num * (MOST_ROUNDS if units is None else STEPS_AT_ONCE // (num * units))
@@ -136,9 +135,9 @@ def test_what_holds_no_rules_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_was_learned_of_the_order_and_in_all_pays_on_problems_not_seen() -> None:
     """Over the rule that training begins with, and over the same rules with its order."""
-    assert SHIPPED.stat().st_size < 5e6
+    assert shipped_policy("rules").stat().st_size < 5e6
     family, values = find_family("random-wired,transformer,chain,nmt,llama"), list[list[float]]()
-    rules = read_rules(SHIPPED)
+    rules = read_rules(Path(SHIPPED))
     first, of_order = np.tile(first_rule(), (len(rules), 1)), slice(len(OP_FEATURES) + len(MOMENT_FEATURES))
     without_order = rules.copy()
     without_order[:, of_order] = first[:, of_order]
