@@ -80,7 +80,7 @@ class NetworkTraining:
                     each,
                     self._generator,
                     singles=units.alone,
-                    penalty=placer.penalty(units),
+                    memory=placer.short_memory(units),
                 )
             )
         self._learner = Learner(self.trainers[0].policy.reusable, options)
@@ -143,9 +143,14 @@ class NetworkTraining:
         """Return the values on a problem of the most probable plan, and of the best of it and 15 draws."""
         placer = self._placer
         placer.initial = self.weights
-        policy = placer.begun(problem_of(problem.costs), self._generator)
-        plans = [policy.best(self._generator), *policy.draw(NUM_FIRST - 1, Exploring(), self._generator)]
-        values = [score.value for score in problem.evaluator.evaluate([each.plan for each in plans])]
+        units = problem_of(problem.costs)
+        policy = placer.begun(units, self._generator)
+        draws = [policy.best(self._generator), *policy.draw(NUM_FIRST - 1, Exploring(), self._generator)]
+        plans, memory = [draw.plan for draw in draws], placer.short_memory(units)
+        values = [score.value for score in problem.evaluator.evaluate(plans)]
+        if memory is not None:
+            repaired = problem.evaluator.evaluate(memory.repaired(plans))
+            values = [min(value, score.value) for value, score in zip(values, repaired, strict=True)]
         return values[0], min(values)
 
 

@@ -22,17 +22,15 @@ from hsdag.methods.base import Placer, Preset
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.learned.options import ReusableOptions, TrainingOptions
 from hsdag.methods.learned.policy import Aim, Exploring, Policy, Rollout
+from hsdag.methods.learned.short_memory import ShortMemory
 from hsdag.methods.learned.training import Trainer
 from hsdag.methods.lists.base import TWO_OPS
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
 from hsdag.methods.policy_file import read_policy
 from hsdag.runtime.machine.usable import usable_memory_bytes
-from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator.values import simulated_values
 from hsdag.search.evaluators.base import SearchMeasurement
-from hsdag.search.evaluators.memory import MemoryCheck
 
 T = TypeVar("T", bound=TrainingOptions)
 
@@ -129,27 +127,12 @@ class LearnedPlacer(Placer[T]):
         """
         return False
 
-    def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:
-        """Return a function that gives a value to plans that failed because they exceed a memory.
-
-        Without it, a policy would learn nothing as long as none of its plans fits. The function returns NaN for plans
-        that failed for another reason. The result is None if no memory is limited or costs are unknown.
-        """
-        costs, semantics = problem.costs, problem.semantics
+    def short_memory(self, problem: Problem) -> ShortMemory | None:
+        """Return what is to be done with plans that exceed a memory; None if none is limited or costs are unknown."""
+        costs = problem.costs
         if costs is None or not np.isfinite(costs.memory_bytes).any():
             return None
-        check = MemoryCheck(costs, semantics)
-
-        def penalised(plan: Plan) -> float:
-            if not problem.is_legal(plan.placement):
-                return float("nan")
-            over_bytes = check.peak_bytes(plan.placement, plan.priority) - costs.memory_bytes
-            ranks = None if semantics.order is not None else plan.priority
-            value = float(simulated_values(problem.objective, costs, plan.placement[None], semantics, ranks)[0])
-            is_over = over_bytes.max() > 0 and np.isfinite(value)
-            return self.penalised(value, over_bytes, costs.memory_bytes) if is_over else float("nan")
-
-        return penalised
+        return ShortMemory(problem, self.penalised)
 
     def penalised(self, value: float, over_bytes: FloatArray, memory_bytes: FloatArray) -> float:
         """Return the value of a plan that exceeds a memory.
@@ -205,7 +188,7 @@ class LearnedPlacer(Placer[T]):
             generator,
             singles=problem.alone,
             teacher=self.teacher(policy, problem) if self.options.teacher_updates and not is_trained else None,
-            penalty=self.penalty(problem),
+            memory=self.short_memory(problem),
             is_trained=is_trained,
             spread=spread,
         )

@@ -80,6 +80,9 @@ class TrainingOptions(ABC):
     """Number of the best plans so far that every update imitates (self-imitation); 0: none."""
     imitation_weight: float = 1.0
     """Weight of imitated decisions in the loss, relative to those of drawn plans."""
+    repairs: int = 4
+    """Number of draws of an update that are also evaluated in repaired form, if they exceed a memory and plans are
+    simulated."""
     teacher_updates: int = 0
     """Number of first updates that imitate the method's teacher instead of learning from rewards (DOPPLER, stage I)."""
     greedy_every: int = 0
@@ -100,7 +103,7 @@ class TrainingOptions(ABC):
         ("at least 0 or None", 0, NO_END, "updates"),
         ("at least 2 or None", 2, NO_END, "kept_per_update"),
         ("at least 1", 1, NO_END, "plans_per_update epochs resample_tries"),
-        ("at least 0", 0, NO_END, "elites greedy_every patience stagnation entropy last_entropy max_grad_norm"),
+        ("at least 0", 0, NO_END, "elites repairs greedy_every patience stagnation entropy last_entropy max_grad_norm"),
         ("at least 0", 0, NO_END, "imitation_weight teacher_updates learning_rate last_learning_rate growth"),
         ("above 0", ABOVE_0, NO_END, "advantage_floor"),
         ("above 0 or None", ABOVE_0, NO_END, "clip"),
@@ -148,7 +151,7 @@ class ReusableOptions(TrainingOptions):
         return cls.default(is_cheap=True)
 
 
-ALONE: Mapping[str, Any] = {"elites": 0, "patience": 0}
+ALONE: Mapping[str, Any] = {"elites": 0, "repairs": 0, "patience": 0}
 """Options of papers: learn from the plans that the policy draws and from no others, until all updates are made."""
 REINFORCE: Mapping[str, Any] = {**ALONE, "epochs": 1, "clip": None}
 """The same for REINFORCE: each plan is learned from once, without importance weights."""

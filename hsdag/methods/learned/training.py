@@ -20,6 +20,7 @@ from hsdag.methods.learned.buffer import Buffer
 from hsdag.methods.learned.learner import Learner, rate
 from hsdag.methods.learned.options import TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Policy, Rollout
+from hsdag.methods.learned.short_memory import ShortMemory
 from hsdag.methods.learned.states import State, check_same, described
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.evaluators.base import Checkpoint, Evaluator
@@ -89,7 +90,7 @@ class Trainer:
         generator: Source of all randomness.
         singles: Plans of single devices.
         teacher: Function that gives decisions to imitate in the first updates.
-        penalty: Function that gives values to plans that failed, or NaN.
+        memory: What is done with plans that exceed a memory; None if none is limited.
         is_trained: Whether the policy is trained already; then ``NUM_FIRST`` of its plans are evaluated first.
         spread: Factor of the options' weight of entropy.
         learner: Optimiser of the policy's weights; trainings of several problems may share one.
@@ -102,7 +103,7 @@ class Trainer:
     generator: torch.Generator
     singles: Sequence[Plan] = ()
     teacher: Callable[[torch.Generator], list[Rollout]] | None = None
-    penalty: Callable[[Plan], float] | None = None
+    memory: ShortMemory | None = None
     is_trained: bool = False
     spread: float = 1.0
 
@@ -143,7 +144,7 @@ class Trainer:
             self._evaluate(self.singles, single=True)
         if self.is_trained:
             draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self.generator)
-            self._evaluate([rollout.plan for rollout in (self.policy.best(self.generator), *draws)])
+            self._evaluate_draws([self.policy.best(self.generator), *draws])
 
     def update(self) -> FloatArray:
         """Make one update: imitate the teacher in the first ones, if there is one; else learn from draws.
@@ -162,8 +163,8 @@ class Trainer:
     def _learn_from_draws(self) -> FloatArray:
         """Draw plans, evaluate them, and take optimisation steps on them and on the elites; return their values [B]."""
         before, best = len(self.buffer), self.buffer.best
-        rollouts = self._drawn()
-        values = self._evaluate([rollout.plan for rollout in rollouts])
+        rollouts = draws_of(self)
+        values = self._evaluate_draws(rollouts)
         advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)
         if self.options.greedy_every and self.updates.number % self.options.greedy_every == 0:
             self._evaluate([self.policy.best(self.generator).plan])
@@ -181,30 +182,22 @@ class Trainer:
                 self.updates.step_share = self.evaluator.progress - begin
         return values
 
-    @torch.no_grad()
-    def _drawn(self) -> list[Rollout]:
-        """Draw the rollouts of an update; repetitions of evaluated plans are drawn again, at rising temperatures."""
-        options = self.options
-        chosen = set[Plan]()
-        found = list[Rollout]()
-        count = max(options.plans_per_update, int(options.growth * len(self.buffer)))
-        share = rate(options.exploration, 0.0, self.progress)
-        for attempt in range(options.resample_tries):
-            draws = self.policy.draw(count - len(found), Exploring(share, HEAT**attempt), self.generator)
-            is_last = attempt + 1 == options.resample_tries
-            for draw in draws:
-                if is_last or (draw.plan not in self.buffer and draw.plan not in chosen):
-                    found.append(draw)
-                    chosen.add(draw.plan)
-            if len(found) == count:
-                break
-        return found
-
     def _evaluate(self, plans: Sequence[Plan], *, single: bool = False) -> FloatArray:
         """Evaluate plans, ``single`` if of single devices each, and return their values [B], NaN for failures."""
         scores = self.evaluator.evaluate(plans)
         self.buffer.update(self.evaluator)
         return self.buffer.add(plans, scores, single=single)
+
+    def _evaluate_draws(self, rollouts: Sequence[Rollout]) -> FloatArray:
+        """Evaluate draws and return their values [B], NaN for failures.
+
+        Some of those that exceed a memory are also repaired and evaluated, if plans are simulated.
+        """
+        values = self._evaluate([rollout.plan for rollout in rollouts])
+        if self.memory is not None and self.evaluator.is_cheap:
+            failed = [rollouts[b].plan for b in np.flatnonzero(np.isnan(values))[: self.options.repairs]]
+            self._evaluate(self.memory.repaired(failed))
+        return values
 
     def advantages(self, values: FloatArray, rollouts: Sequence[Rollout]) -> FloatArray:
         """Return advantages [B], or [B, T] of steps if rollouts have trails of T plans.
@@ -216,10 +209,12 @@ class Trainer:
             values: Values of the rollouts' plans, NaN for failures [B].
             rollouts: Rollouts of an update.
         """
-        values = _penalised(self.penalty, [rollout.plan for rollout in rollouts], values)
+        if self.memory is not None:
+            values = self.memory.values([rollout.plan for rollout in rollouts], values)
         rewards = self.buffer.rewards(values)
         if trail := [plan for rollout in rollouts for plan in rollout.trail]:
-            of_steps = self.buffer.rewards(_penalised(self.penalty, trail, self._evaluate(trail)))
+            of_trail = self._evaluate(trail)
+            of_steps = self.buffer.rewards(of_trail if self.memory is None else self.memory.values(trail, of_trail))
             rewards = rewards[:, None] - of_steps.reshape(len(rollouts), -1)
         return self._advantages.of(rewards, np.array([rollout.step for rollout in rollouts], dtype=np.int64))
 
@@ -263,12 +258,24 @@ def _resume(trainer: Trainer, checkpoint: Checkpoint | None) -> bool:
     return True
 
 
-def _penalised(penalty: Callable[[Plan], float] | None, plans: Sequence[Plan], values: FloatArray) -> FloatArray:
-    """Return [B] values of plans; those that failed, NaN, have the value that the penalty gives, if any."""
-    if penalty is None:
-        return values
-    pairs = zip(plans, values, strict=True)
-    return np.array([penalty(plan) if np.isnan(value) else value for plan, value in pairs])
+@torch.no_grad()
+def draws_of(trainer: Trainer) -> list[Rollout]:
+    """Draw the rollouts of an update; repetitions of evaluated plans are drawn again, at rising temperatures."""
+    options = trainer.options
+    chosen = set[Plan]()
+    found = list[Rollout]()
+    count = max(options.plans_per_update, int(options.growth * len(trainer.buffer)))
+    share = rate(options.exploration, 0.0, trainer.progress)
+    for attempt in range(options.resample_tries):
+        draws = trainer.policy.draw(count - len(found), Exploring(share, HEAT**attempt), trainer.generator)
+        is_last = attempt + 1 == options.resample_tries
+        for draw in draws:
+            if is_last or (draw.plan not in trainer.buffer and draw.plan not in chosen):
+                found.append(draw)
+                chosen.add(draw.plan)
+        if len(found) == count:
+            break
+    return found
 
 
 def _extremes(advantages: torch.Tensor, most: int | None) -> list[int]:

@@ -147,8 +147,8 @@ class HsdagConfig(ReusableOptions):
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:
-        """Return the default preset, which has a smaller network if plans are simulated."""
-        return cls(**SIMULATED, hidden=64) if is_cheap else cls()
+        """Return the default preset; if plans are simulated, its network is smaller and has fewer groups at first."""
+        return cls(**SIMULATED, hidden=64, score_bias=-4.0, score_range=8.0) if is_cheap else cls()
 
 
 BEGINNING = {"share of the op's input that is on the device": 3.0, "start, later than on the best device": -1.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
+from hsdag.search.evaluators.base import Evaluator, Score
 from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
@@ -239,6 +241,29 @@ def test_what_failed_has_a_value_where_it_overfills_a_memory_alone() -> None:
     limited = replace(problem, memory_bytes=np.full(2, 4.0))
     everything = Plan(np.zeros(4, dtype=np.int64))
     for costs, is_over in ((problem, False), (limited, True)):
-        value = not_none(placer_of("hsdag").penalty(problem_of(costs)))(everything)
+        value = not_none(placer_of("hsdag").short_memory(problem_of(costs))).value(everything)
         assert (value > 4.0 * 10.0) if is_over else np.isnan(value)
-    assert placer_of("hsdag").penalty(problem_of(replace(problem, memory_bytes=np.full(2, np.inf)))) is None
+    assert placer_of("hsdag").short_memory(problem_of(replace(problem, memory_bytes=np.full(2, np.inf)))) is None
+
+
+class Dear(Evaluator):
+    """Simulated values that count as measured."""
+
+    def __init__(self, inner: ScheduleEvaluator) -> None:
+        self._inner = inner
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        return self._inner.evaluate(plans)
+
+
+@pytest.mark.parametrize("is_cheap", [True, False])
+def test_some_draws_that_exceed_a_memory_are_repaired_where_plans_are_simulated(is_cheap: bool) -> None:
+    """Each of eight devices has room for five ops of forty, which blind draws meet once in 70,000 times."""
+    problem = replace(row_of([[1.0] * 8] * 40), weight_bytes=np.full(40, 1e9), memory_bytes=np.full(8, 5.5e9))
+    simulated = ScheduleEvaluator.of(problem_of(problem))
+    evaluator = simulated if is_cheap else Dear(simulated)
+    placer = placer_of("gdp", sees="false", **FEW_UPDATES, **NO_LEARNING)
+    result = placer.search(problem_of(problem), evaluator, Limits(seed=1))
+    assert (result.plan is not None) is is_cheap
+    if is_cheap:
+        assert np.bincount(not_none(result.plan).placement).tolist() == [5] * 8

@@ -20,7 +20,7 @@ from hsdag.methods.learned.options import Baseline, Reward
 from hsdag.methods.learned.placeto import PlacetoPolicy
 from hsdag.methods.learned.policy import Aim, Likelihood, Policy, Rollout
 from hsdag.methods.learned.states import check_same, described
-from hsdag.methods.learned.training import Trainer
+from hsdag.methods.learned.training import Trainer, draws_of
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.evaluators.base import Evaluator, Score, SearchStopped
@@ -209,11 +209,11 @@ def test_batches_grow_with_the_plans_so_far_and_the_most_probable_plan_is_asked_
 def test_plans_that_repeat_others_are_drawn_again_as_often_as_that_may_be_tried() -> None:
     trainer, _, _ = trainer_for(replace(SMALL, plans_per_update=4, growth=0.0, resample_tries=50), num_units=3)
     trainer.begin()
-    found = [rollout.plan for rollout in trainer._drawn()]
+    found = [rollout.plan for rollout in draws_of(trainer)]
     assert len(found) == len(set(found)) == 4
     assert not any(plan in trainer.buffer for plan in found)
     trainer.options = replace(trainer.options, plans_per_update=12, resample_tries=2)
-    assert len(trainer._drawn()) == 12
+    assert len(draws_of(trainer)) == 12
 
 
 def loss_of(ratio: float, advantage: float, *, entropy: float = 0.0, bonus: float = 0.0) -> float:
