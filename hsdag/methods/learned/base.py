@@ -164,7 +164,10 @@ class LearnedPlacer(Placer[T]):
         return Status.FEASIBLE
 
     def _train(self, incumbent: Incumbent) -> None:
-        """Train a policy, and another one whenever one stagnates, until a training ends for another reason."""
+        """Train a policy, and another one whenever one stagnates, until a training ends for another reason.
+
+        If the first draws of a policy from other problems all exceed a memory, an untrained one takes its place.
+        """
         generator = torch.Generator().manual_seed(incumbent.limits.seed)
         spread = SPREADS[0]
         for number in itertools.count():
@@ -172,6 +175,9 @@ class LearnedPlacer(Placer[T]):
             if incumbent.limits.known:
                 trainer.buffer.add(incumbent.limits.known, incumbent.evaluate(incumbent.limits.known))
             trainer.run(incumbent.checkpoint, resumes=number == 0)
+            if trainer.updates.none_fits:
+                self.initial = {}
+                continue
             if not trainer.updates.are_stagnant:
                 return
             spread = SPREADS[(SPREADS.index(trainer.spread) + 1) % len(SPREADS)]

@@ -43,6 +43,7 @@ class Updates:
         num_idle: Number of updates in a row, up to the last one, that drew no new plan.
         better_at: Number of updates before the last one that found a better plan.
         step_share: Share of the evaluator's budget that the last step of the optimiser took.
+        none_fits: Whether no draw of a trained policy fitted into memory at the beginning, so that training is over.
     """
 
     def __init__(self, options: TrainingOptions) -> None:
@@ -51,6 +52,7 @@ class Updates:
         self.num_idle = 0
         self.better_at = 0
         self.step_share = 0.0
+        self.none_fits = False
 
     def note(self, *, is_new: bool, is_better: bool) -> None:
         """Record whether this update drew a new plan, and whether it drew one better than all before."""
@@ -67,7 +69,7 @@ class Updates:
     def are_over(self) -> bool:
         """Return whether all updates are made, or no new plan or no better plan was found for too many of them."""
         most = np.inf if self._options.updates is None else self._options.updates
-        return self.number >= most or 0 < self._options.patience <= self.num_idle or self.are_stagnant
+        return self.none_fits or self.number >= most or 0 < self._options.patience <= self.num_idle or self.are_stagnant
 
     def state(self) -> dict[str, int]:
         """Return the state for ``restore``, as JSON values by name."""
@@ -144,7 +146,10 @@ class Trainer:
             self._evaluate(self.singles, single=True)
         if self.is_trained:
             draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self.generator)
-            self._evaluate_draws([self.policy.best(self.generator), *draws])
+            best = self.buffer.best
+            values = self._evaluate_draws([self.policy.best(self.generator), *draws])
+            is_short = self.memory is not None and self.evaluator.is_cheap
+            self.updates.none_fits = is_short and bool(np.isnan(values).all()) and self.buffer.best == best
 
     def update(self) -> FloatArray:
         """Make one update: imitate the teacher in the first ones, if there is one; else learn from draws.

@@ -102,6 +102,19 @@ def test_a_search_begins_with_the_weights_of_a_trained_policy(method: str, tmp_p
     assert len(recorder.events) == 60
 
 
+def test_a_policy_of_which_no_draw_fits_into_memory_gives_way_to_an_untrained_one(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    run_train(TrainOptions("enas", "doppler", problems=1, updates=2, expert_evaluations=9, unseen=1), path)
+    costs = training_problem(find_family("transformer"), 7, None).costs
+    for memory_bytes, is_kept in ((np.inf, True), (1.0, False)):
+        problem = problem_of(replace(costs, memory_bytes=np.full(costs.num_devices, memory_bytes)))
+        recorder = RecordingEvaluator(ScheduleEvaluator.of(problem), Budget(evaluations=100))
+        placer = make_placer("doppler", changes=begun_with("doppler", path, {}), is_cheap=True)
+        placer.search(problem, recorder, Limits(seed=1))
+        assert bool(placer.initial) is is_kept  # type: ignore[attr-defined]
+        assert len(recorder.events) == 100
+
+
 def test_an_interrupted_training_of_networks_resumes(tmp_path: Path) -> None:
     whole, path, done = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors", list[str]()
     options = TrainOptions("enas", "doppler", problems=2, updates=5, expert_evaluations=500, unseen=1)
