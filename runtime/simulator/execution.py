@@ -93,7 +93,8 @@ def run_independent(m: Machine) -> float:
             if m.devices[d].next_s < now_s:
                 now_s, first = m.devices[d].next_s, d
         if first < 0:
-            return m.run[0].now_s if m.run[0].num_done == len(m.order) else np.inf
+            is_whole = m.run[0].num_done == len(m.order) and m.run[0].now_s <= m.run[0].limit_s
+            return m.run[0].now_s if is_whole else np.inf
         _start_alone(m, first, now_s)
         if is_late(m, m.devices[first].running, first):
             return np.inf

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hsdag.base.errors import OptionError, PlacementError
@@ -89,6 +89,7 @@ def limited(machine: Machine, placement: IntArray, limit_s: float) -> tuple[floa
 @pytest.mark.parametrize("links", SIMULATED)
 @pytest.mark.parametrize("how", Execution)
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 4), st.sampled_from([0.0, 0.5]))
+@example(441876, 14, 3, 0.5)  # whose last op starts together with one that takes no time
 @settings(max_examples=5)
 def test_a_limit_is_exceeded_exactly_where_the_makespan_is_longer(
     how: Execution, links: LinkSharing, contended: bool, seed: int, num_ops: int, num_devices: int, overhead_s: float
