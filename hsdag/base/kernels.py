@@ -93,12 +93,16 @@ def _digest(file: str) -> str:
 
 @cache
 def _stamp(function: Any) -> str:
-    """Return a digest of the source files of a kernel and its callees, its line, and the constants that they use."""
-    code = getattr(function, "py_func", function).__code__
-    named = [getattr(function, "py_func", function).__globals__.get(name) for name in code.co_names]
-    calls = sorted(_stamp(each) for each in named if hasattr(each, "py_func"))
-    values = [repr(each) for each in named if isinstance(each, FROZEN)]
-    parts = (_digest(code.co_filename), code.co_firstlineno, calls, values)
+    """Return a digest of a kernel's file and line, and of the kernels and constants that the file has from others.
+
+    All of the file's count, since a callee of this kernel that uses them may be defined below it.
+    """
+    function = getattr(function, "py_func", function)
+    code, found = function.__code__, {k: v for k, v in function.__globals__.items() if not k.startswith("__")}
+    kernels = (each for each in found.values() if hasattr(each, "py_func"))
+    calls = {_stamp(each) for each in kernels if each.py_func.__code__.co_filename != code.co_filename}
+    values = sorted(f"{name}={value!r}" for name, value in found.items() if isinstance(value, FROZEN))
+    parts = (_digest(code.co_filename), code.co_firstlineno, sorted(calls), values)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -90,12 +90,19 @@ def test_the_longest_path_before_each_op_is_the_longest_of_all_paths_that_lead_t
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "\n@bare\ndef outer(p: Pair):\n    return FACTOR * inner(p.x)\n",
+        "\n@bare\ndef outer(p: Pair):\n    return below(p)\n\n@bare\ndef below(p):\n    return FACTOR * inner(p.x)\n",
+    ],
+    ids=["directly", "through a kernel that is defined below"],
+)
 def test_a_kernel_is_compiled_again_when_a_kernel_or_constant_of_another_file_has_changed_or_a_type_has_moved(
-    tmp_path: Path,
+    calls: str, tmp_path: Path
 ) -> None:
     begin = "from hsdag.base.kernels import bare\n"
     imports = f"{begin}from called import inner\nfrom constants import FACTOR\n"
-    calls = "\n@bare\ndef outer(p: Pair):\n    return FACTOR * inner(p.x)\n"
     environment = {
         "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
         "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
