@@ -8,8 +8,8 @@ finds in --seconds without the policy, as geometric means with 95% intervals (bo
 - at_once: the policy's answer (bars: 1.12 on families trained on, 1.25 on others, 1 CPU second), the best list, random
   draws in a second, and the same decoder with --seeds sets of weights drawn at random (bar: 10% worse than the policy),
   and of zeros, after one round of schedules, four, and as many as take a second;
-- trained: doppler and hsdag after a CPU second, beginning with the policies that come with hsdag, in CPU seconds (bars:
-  TRAINED_BARS); beside them the same untrained, and trained with a learning rate of 0;
+- trained: doppler and hsdag after a CPU second, beginning with the policies that come with hsdag (bars: TRAINED_BARS);
+  beside them the same untrained, and trained with a learning rate of 0;
 - auto: 3 s with the policy over 10 s without (bar: 1);
 - alone: the five learned methods after --alone CPU seconds, over annealing of as many, and the same with a learning
   rate of 0 over them (bars: ALONE), with --seeds seeds, on the workloads of DOPPLER and --drawn graphs of six families;
@@ -142,7 +142,6 @@ def measured(name: str, problem: ScheduleProblem, given: Namespace, policies: di
         found["lists"] = [min(value(problem, method, seconds) for method in LISTS)]
         found["random draws"] = [value(problem, "random", DECODING_S)]
     if "trained" in given.parts:
-        time.monotonic = time.process_time
         for method, (how, changes) in itertools.product(("doppler", "hsdag"), BEGINNINGS.items()):
             of_seeds = [value(problem, method, DECODING_S, seed, **changes) for seed in range(given.seeds)]
             found[f"{method}, {how}"] = of_seeds
@@ -165,7 +164,6 @@ def judged_alone(drawn: int) -> dict[str, Callable[[], ScheduleProblem]]:
 
 def alone(name: str, problem: ScheduleProblem, given: Namespace) -> Row:
     """What methods find in so many CPU seconds, by themselves and with a learning rate of 0."""
-    time.monotonic = time.process_time
     learned = [method for method in ALONE if method in given.methods.split(",")]
     how = {"sa": ("sa", {}), "random": ("random", {}), **{method: (method, {}) for method in learned}}
     how |= {f"{method}, learning rate 0": (method, OFF) for method in learned}
@@ -222,7 +220,7 @@ def grouped(each: int) -> dict[str, ScheduleProblem]:
 
 def groups(given: Namespace) -> bool:
     """Print what learned groups are worth to HSDAG; whether the bars are kept."""
-    time.monotonic, found = time.process_time, dict[str, list[list[float]]]()
+    found = dict[str, list[list[float]]]()
     for name, problem in grouped(given.each).items():
         placers = {
             "parsing": make_placer("hsdag", is_cheap=True),
@@ -241,7 +239,7 @@ def groups(given: Namespace) -> bool:
 
 def beam(given: Namespace) -> None:
     """Print what beam search contributes to searches of so many CPU seconds."""
-    time.monotonic, found = time.process_time, dict[str, list[list[float]]]()
+    found = dict[str, list[list[float]]]()
     for k, family in itertools.product(range(given.each), ("transformers", "wired")):
         problem = in_a_row(unlike(family, 10_000, 1000 * k))
         for name, (method, changes) in BEAM.items() if given.only in f"{family} {k}" else ():
@@ -305,6 +303,7 @@ def main() -> int:
         out=(None, "file that a line is added to for each problem"),
         read=(list[str](), "file of such lines, which are judged with nothing measured; repeatable"),
     )
+    time.monotonic = time.process_time  # so that searches spend CPU seconds
     print("all figures SIMULATED")
     rows = [json.loads(line) for path in given.read for line in Path(path).read_text().splitlines()]
     number, count = map(int, given.part.split("/"))

@@ -77,8 +77,8 @@ def place(
         devices: Names as at the command line, for example ``"CPU,GPU.0"``; by default all devices.
         partition_cpu: Number of devices into which the CPU is divided.
         settings: Hyper-parameters of the method by name, or texts ``"NAME=VALUE"``.
-        init: Policy file of ``hsdag train``, for the method auto or the policy's own; ``"shipped"`` for the one that
-            comes with hsdag.
+        init: Policy file of ``hsdag train`` for the method, for ``auto`` one of ``rules``; ``"shipped"`` for the one
+            that comes with hsdag.
         start: Placement from which the search starts, for example the one in use.
         budget: Time limit of the whole search, loading included: seconds, or a text such as ``"5m"``.
         max_evaluations: Stop after measuring this many placements.
@@ -163,8 +163,8 @@ def solve(
     Args:
         problem: A problem, or the path of a problem file.
         settings: Hyper-parameters of the method by name, or texts ``"NAME=VALUE"``.
-        init: Policy file of ``hsdag train``, for the method auto or the policy's own; ``"shipped"`` for the one that
-            comes with hsdag.
+        init: Policy file of ``hsdag train`` for the method, for ``auto`` one of ``rules``; ``"shipped"`` for the one
+            that comes with hsdag.
         start: Placement from which the search starts, as ``simulate`` takes it; the answer is at least as good.
         budget: Time limit: seconds, or a text such as ``"5m"``.
         max_evaluations: Stop after evaluating this many placements.

@@ -91,7 +91,7 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
     "preset": _option(str, "For researchers: preset of the method's hyper-parameters, for example paper for hsdag."),
     "init": _option(
         Path | None,
-        "Begin with a policy from 'hsdag train', for method auto or the policy's own method; "
+        "Begin with a policy from 'hsdag train', for the method that it was trained for; auto takes those of rules; "
         "shipped: the one that comes with hsdag.",
         metavar="POLICY",
     ),

@@ -64,5 +64,5 @@ def train(
             "The means leave out problems with no plan within memory: the first answer on "
             f"{tried['first_failed']}, any of 16 on {tried['best_failed']}."
         )
-    of_method = "" if method == "rules" else f", --method {method}"
-    typer.echo(f"The policy is in {output}; use it with --init {output} in solve and place{of_method}")
+    of_method = "" if method == "rules" else f"--method {method} "
+    typer.echo(f"The policy is in {output}; use it in solve and place with {of_method}--init {output}")

@@ -23,7 +23,7 @@ from hsdag.commands.sources import build_problem
 from hsdag.drawing import Displayable
 from hsdag.ir.placement.placement import Record
 from hsdag.methods import method_names
-from hsdag.methods.registry import find_method
+from hsdag.methods.registry import find_method, make_placer
 from hsdag.models import WORKLOADS
 from hsdag.models.registry import names_workload
 from hsdag.runtime.measuring.latency import half_width, paired_ratio
@@ -379,7 +379,7 @@ def _refusals(methods: Sequence[str], problem: Problem) -> dict[str, str]:
     found = dict[str, str]()
     for method in methods:
         try:
-            find_method(method).check(problem)
+            make_placer(method).check(problem)
         except OptionError as error:
             found[method] = str(error)
     return found

@@ -71,34 +71,32 @@ class Placer(ABC, Generic[O]):
         """Return the presets by name, one of them 'default'; ``is_cheap`` says whether plans will be simulated."""
         return {"default": Preset(cls.options_type())}
 
-    @classmethod
-    def check(cls, problem: Problem) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise OptionError for a problem that the method cannot search."""
-        cls.check_request(problem.objective, problem.semantics, has_costs=problem.costs is not None)
+        self.check_request(problem.objective, problem.semantics, has_costs=problem.costs is not None)
 
-    @classmethod
-    def check_request(cls, objective: Objective, semantics: Semantics, *, has_costs: bool) -> None:
+    def check_request(self, objective: Objective, semantics: Semantics, *, has_costs: bool) -> None:
         """Raise OptionError for an objective, an execution or an order that the method does not support."""
         execution = semantics.execution
-        if cls.objectives is not None and objective.name not in cls.objectives:
-            choices = " or ".join(cls.objectives)
+        if self.objectives is not None and objective.name not in self.objectives:
+            choices = " or ".join(self.objectives)
             raise OptionError(
-                f"method {cls.name!r} is for {option('objective')} {choices}, not {objective.name}; "
+                f"method {self.name!r} is for {option('objective')} {choices}, not {objective.name}; "
                 "choose another method"
             )
-        if execution not in cls.executions:
-            choices = " or ".join(each.value for each in cls.executions)
-            raise OptionError(f"method {cls.name!r} is for {choices} execution, not {execution.value}")
-        if cls.needs_costs and not has_costs:
+        if execution not in self.executions:
+            choices = " or ".join(each.value for each in self.executions)
+            raise OptionError(f"method {self.name!r} is for {choices} execution, not {execution.value}")
+        if self.needs_costs and not has_costs:
             raise OptionError(
-                f"method {cls.name!r} needs the costs of ops and transfers, which are unknown here; "
+                f"method {self.name!r} needs the costs of ops and transfers, which are unknown here; "
                 f"use {option('reward')} hybrid or a problem file"
             )
         by_priority = (
             semantics.order is Order.PRIORITY and objective.depends_on_order and execution is Execution.WORK_CONSERVING
         )
-        if by_priority and not cls.gives_order:
-            raise OptionError(f"{option('order')} priority needs priorities, and method {cls.name!r} gives none")
+        if by_priority and not self.gives_order:
+            raise OptionError(f"{option('order')} priority needs priorities, and method {self.name!r} gives none")
 
     def search(
         self,

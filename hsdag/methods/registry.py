@@ -76,7 +76,8 @@ def begun_with(method: str, policy: str | Path, changes: Mapping[str, str]) -> d
     """
     if INITIAL not in (field.name for field in fields(find_method(method).options_type)):
         raise OptionError(
-            f"method {method!r} uses no policy: leave out {option('init')}, or choose 'auto' or the policy's own"
+            f"method {method!r} uses no policy: leave out {option('init')}, or choose the method that the policy was "
+            "trained for"
         )
     if INITIAL in changes:
         raise OptionError(f"{option('init')} and {option('settings')} {INITIAL} both give a policy; leave one out")

@@ -29,7 +29,7 @@ Tensors = tuple[ov.Tensor, ...]
 
 @dataclass(frozen=True, eq=False)
 class InferenceSequence:
-    """A sequence of inferences from an empty state, each as tensors [I]; the last one is timed.
+    """A course: a sequence of inferences from an empty state, each as tensors [I]; the last one is timed.
 
     ``share`` is the weight of its time; those of all courses add up to 1.
     """

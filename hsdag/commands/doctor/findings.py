@@ -86,7 +86,7 @@ def finding(kind: str, about: str, **values: Any) -> Finding:
 def of_precision(name: str, facts: DeviceFacts, found: Precision) -> Iterator[Finding]:
     """Yield findings on how exactly a device computes a small network."""
     gaps = {"default": found.default["max_relative"], "single": found.single["max_relative"]}
-    shown = {key: relative_difference(gap) for key, gap in gaps.items()}
+    shown = {key: difference_text(gap) for key, gap in gaps.items()}
     if any(gap is None or gap > WRONG for gap in gaps.values()):
         yield finding("wrong", name, **shown)
     elif facts.precision not in (None, "f32"):
@@ -94,7 +94,7 @@ def of_precision(name: str, facts: DeviceFacts, found: Precision) -> Iterator[Fi
 
 
 def of_overlap(pair: str, gains: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding if two devices hardly overlap; ``gains`` are those of ``Pair``."""
+    """Yield a finding if two devices hardly overlap; ``gains`` are those of ``DevicePair``."""
     if gains and max(gains.values()) <= LITTLE_GAIN:
         yield finding("turns", pair, gains=" and ".join(f"{gain:.2f} times ({kind})" for kind, gain in gains.items()))
 
@@ -106,10 +106,10 @@ def of_outputs(name: str, gap: float | None, precision: str | None = None) -> Fi
     """
     low = f": it computes in {precision}, unless {option('infer_precision')} is f32" if precision in HALF else ""
     kind = "not finite" if gap is None else "far off" if gap > WRONG else "off"
-    return finding(kind, name, gap=relative_difference(gap), low=low)
+    return finding(kind, name, gap=difference_text(gap), low=low)
 
 
-def relative_difference(gap: float | None) -> str:
+def difference_text(gap: float | None) -> str:
     """Format a relative difference."""
     return "numbers that are not finite" if gap is None else f"{gap:.2g}"
 

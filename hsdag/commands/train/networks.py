@@ -9,7 +9,7 @@ Legend: P problems.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,15 +19,18 @@ from numpy.typing import NDArray
 
 from hsdag.base.errors import OptionError, choices_for
 from hsdag.commands.train.problems import WORST, TrainingProblem, unit_s
-from hsdag.methods import method_names
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.learner import Learner
 from hsdag.methods.learned.options import ReusableOptions
 from hsdag.methods.learned.policy import Exploring, Policy
 from hsdag.methods.learned.states import State
 from hsdag.methods.learned.training import NUM_FIRST, Trainer
+from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.registry import find_method
 from hsdag.runtime.problem.units import problem_of
+
+TRAINED = ("doppler", "hsdag")
+"""Methods whose networks suit any problem."""
 
 
 def reusable_options(method: str) -> ReusableOptions:
@@ -35,15 +38,14 @@ def reusable_options(method: str) -> ReusableOptions:
 
     Raises OptionError, which lists the choices, for a method without such networks.
     """
-    kind = find_method(method).options_type
-    if not (isinstance(kind, type) and issubclass(kind, ReusableOptions)):
-        able = [name for name in method_names() if issubclass(find_method(name).options_type, ReusableOptions)]
-        raise OptionError(f"nothing is trained for method {method!r}{choices_for(method, ['rules', *able])}")
+    if method not in TRAINED:
+        raise OptionError(f"nothing is trained for method {method!r}{choices_for(method, [RULES, *TRAINED])}")
+    kind: type[ReusableOptions] = find_method(method).options_type
     return kind.reusable()
 
 
 class NetworkTraining:
-    """A training of the networks of a method, whose randomness comes from one generator.
+    """A training of the networks of a method; all of its randomness comes from the seed.
 
     Attributes:
         method: Name of the method.
@@ -55,7 +57,13 @@ class NetworkTraining:
     """
 
     def __init__(
-        self, method: str, problems: Sequence[TrainingProblem], options: ReusableOptions, seed: int, num_updates: int
+        self,
+        method: str,
+        problems: Sequence[TrainingProblem],
+        options: ReusableOptions,
+        seed: int,
+        num_updates: int,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.method, self.options, self._seed = method, options, seed
         self.num_updates = 0
@@ -66,6 +74,7 @@ class NetworkTraining:
         each = replace(options, updates=math.ceil(num_updates / len(problems)))
         self.trainers = list[Trainer]()
         for problem in problems:
+            check()
             units = problem_of(problem.costs)
             policy = placer.policy(units, self._generator)
             for name, weights in policy.network.named_parameters():
@@ -80,7 +89,7 @@ class NetworkTraining:
                     each,
                     self._generator,
                     singles=units.alone,
-                    memory=placer.short_memory(units),
+                    memory=placer.limited_memory(units),
                 )
             )
         self._learner = Learner(self.trainers[0].policy.reusable, options)
@@ -137,16 +146,23 @@ class NetworkTraining:
 
     def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """Return the weights of a policy file by name, and the entries that the training adds to its card."""
-        return self.weights, {"method": self.method, "curve": np.round(self.curve, 5).tolist()}
+        return self.weights, {
+            "method": self.method,
+            "options": self.options.as_dict(),
+            "curve": np.round(self.curve, 5).tolist(),
+        }
 
     def worth(self, problem: TrainingProblem) -> tuple[float, float]:
-        """Return the values on a problem of the most probable plan, and of the best of it and 15 draws."""
+        """Return the values on a problem of the most probable plan, and of the best of it and 15 draws.
+
+        Plans that exceed a memory are repaired.
+        """
         placer = self._placer
         placer.initial = self.weights
         units = problem_of(problem.costs)
         policy = placer.begun(units, self._generator)
         draws = [policy.best(self._generator), *policy.draw(NUM_FIRST - 1, Exploring(), self._generator)]
-        plans, memory = [draw.plan for draw in draws], placer.short_memory(units)
+        plans, memory = [draw.plan for draw in draws], placer.limited_memory(units)
         values = [score.value for score in problem.evaluator.evaluate(plans)]
         if memory is not None:
             repaired = problem.evaluator.evaluate(memory.repaired(plans))

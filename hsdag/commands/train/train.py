@@ -83,7 +83,15 @@ class TrainOptions:
         Raises OptionError for a method that is not trained, an unknown name or a wrong value.
         """
         options = RuleTrainingOptions() if self.method == RULES else reusable_options(self.method)
-        return changed_options(self.method, options, self.changes)
+        learning = changed_options(self.method, options, self.changes)
+        if isinstance(learning, ReusableOptions) and not (
+            learning.is_portable and learning.initial is None and learning.updates is None
+        ):
+            raise OptionError(
+                f"networks are trained with portable_features=true, from untrained weights, for as many updates as "
+                f"{option('updates')} says: leave initial, updates and portable_features out of {option('settings')}"
+            )
+        return learning
 
     @property
     def expert(self) -> SolveOptions:
@@ -122,7 +130,8 @@ def run_train(
     """Train a policy, test it on problems that it was not trained on, and write it to ``path`` with its card.
 
     The state is saved every few seconds to ``path`` with the suffix .state. A resumed training gives the same policy as
-    one without a break, with any number of workers, and may be given more updates.
+    one without a break, with any number of workers. It may be given more updates; the rates of networks then go on from
+    the share of them that is made.
 
     Args:
         path: Policy file to write.
@@ -175,7 +184,7 @@ def _training(
     """Return the training that the options ask for, before its first update."""
     learning = options.learning
     if isinstance(learning, ReusableOptions):
-        return NetworkTraining(options.method, problems, learning, options.seed, options.updates)
+        return NetworkTraining(options.method, problems, learning, options.seed, options.updates, check)
     return RuleTraining(problems, learning, options.seed, check, pool)
 
 

@@ -20,9 +20,9 @@ from hsdag.base.errors import FileFormatError, OptionError, option
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
+from hsdag.methods.learned.limited_memory import LimitedMemory
 from hsdag.methods.learned.options import ReusableOptions, TrainingOptions
 from hsdag.methods.learned.policy import Aim, Exploring, Policy, Rollout
-from hsdag.methods.learned.short_memory import ShortMemory
 from hsdag.methods.learned.training import Trainer
 from hsdag.methods.lists.base import TWO_OPS
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
@@ -46,9 +46,10 @@ often stagnates because it has converged on its first good plans."""
 class LearnedPlacer(Placer[T]):
     """A placer that trains a policy on the problem; the same options, seed and evaluations give the same plans.
 
-    All plans that it evaluates are drawn from the policy, except those of single devices, and plans that the caller
-    knows, such as the one in use: these are evaluated first and imitated with the elites. PyTorch uses one thread: the
-    networks are small, and on a busy machine more threads make them ten times slower.
+    All plans that it evaluates are drawn from the policy, except those of single devices, draws that were repaired
+    because they exceed a memory, and plans that the caller knows, such as the one in use: these are evaluated first and
+    imitated with the elites. PyTorch uses one thread: the networks are small, and on a busy machine more threads make
+    them ten times slower.
 
     Attributes:
         initial: Weights of other problems that policies begin with, by name; none if they begin untrained.
@@ -83,7 +84,7 @@ class LearnedPlacer(Placer[T]):
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         super().prepare(problem, takes_order=takes_order)
         generator = torch.Generator()
-        policy = self.policy(problem_of(TWO_OPS), generator)
+        policy = self.begun(problem_of(TWO_OPS), generator)
         drawn = policy.draw(1, Exploring(), generator)
         policy.loss(policy.replay([drawn[0].plan], generator), None, Aim(None, 0.0, 1.0))
 
@@ -127,12 +128,12 @@ class LearnedPlacer(Placer[T]):
         """
         return False
 
-    def short_memory(self, problem: Problem) -> ShortMemory | None:
+    def limited_memory(self, problem: Problem) -> LimitedMemory | None:
         """Return what is to be done with plans that exceed a memory; None if none is limited or costs are unknown."""
         costs = problem.costs
         if costs is None or not np.isfinite(costs.memory_bytes).any():
             return None
-        return ShortMemory(problem, self.penalised)
+        return LimitedMemory(problem, self.penalised)
 
     def penalised(self, value: float, over_bytes: FloatArray, memory_bytes: FloatArray) -> float:
         """Return the value of a plan that exceeds a memory.
@@ -142,7 +143,9 @@ class LearnedPlacer(Placer[T]):
             over_bytes: Bytes by which the plan exceeds the memory of each device [D], negative where it fits.
             memory_bytes: Memory of each device [D].
         """
-        return value * (1.0 + MEMORY_PENALTY * float((over_bytes / np.maximum(memory_bytes, 1.0)).max()))
+        limited = np.isfinite(memory_bytes)
+        over = over_bytes[limited] / np.maximum(memory_bytes[limited], 1.0)
+        return value * (1.0 + MEMORY_PENALTY * float(over.max()))
 
     def needed_bytes(self, problem: Problem) -> float:  # noqa: ARG002
         """Return roughly the bytes that training takes; 0 if they grow only linearly with the problem."""
@@ -175,8 +178,9 @@ class LearnedPlacer(Placer[T]):
             if incumbent.limits.known:
                 trainer.buffer.add(incumbent.limits.known, incumbent.evaluate(incumbent.limits.known))
             trainer.run(incumbent.checkpoint, resumes=number == 0)
-            if trainer.updates.none_fits:
+            if not trainer.is_trained or trainer.updates.none_fits:
                 self.initial = {}
+            if trainer.updates.none_fits:
                 continue
             if not trainer.updates.are_stagnant:
                 return
@@ -194,7 +198,7 @@ class LearnedPlacer(Placer[T]):
             generator,
             singles=problem.alone,
             teacher=self.teacher(policy, problem) if self.options.teacher_updates and not is_trained else None,
-            memory=self.short_memory(problem),
+            memory=self.limited_memory(problem),
             is_trained=is_trained,
             spread=spread,
         )

@@ -145,6 +145,11 @@ class ReusableOptions(TrainingOptions):
     """Policy file of 'hsdag train' whose weights the networks begin with, or 'shipped' for that of this release; None:
     they begin untrained."""
 
+    @property
+    def is_portable(self) -> bool:
+        """Return whether the networks suit any problem."""
+        return True
+
     @classmethod
     def reusable(cls) -> Self:
         """Return the options with which networks are trained for reuse."""

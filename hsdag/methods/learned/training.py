@@ -18,9 +18,9 @@ from hsdag.methods.incumbent import LEAST_GAIN
 from hsdag.methods.learned.advantages import Advantages
 from hsdag.methods.learned.buffer import Buffer
 from hsdag.methods.learned.learner import Learner, rate
+from hsdag.methods.learned.limited_memory import LimitedMemory
 from hsdag.methods.learned.options import TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Policy, Rollout
-from hsdag.methods.learned.short_memory import ShortMemory
 from hsdag.methods.learned.states import State, check_same, described
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.evaluators.base import Checkpoint, Evaluator
@@ -71,13 +71,19 @@ class Updates:
         most = np.inf if self._options.updates is None else self._options.updates
         return self.none_fits or self.number >= most or 0 < self._options.patience <= self.num_idle or self.are_stagnant
 
-    def state(self) -> dict[str, int]:
+    def state(self) -> dict[str, int | bool]:
         """Return the state for ``restore``, as JSON values by name."""
-        return {"update": self.number, "idle_updates": self.num_idle, "better_at": self.better_at}
+        return {
+            "update": self.number,
+            "idle_updates": self.num_idle,
+            "better_at": self.better_at,
+            "none_fits": self.none_fits,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a state returned by ``state``."""
         self.number, self.num_idle, self.better_at = state["update"], state["idle_updates"], state["better_at"]
+        self.none_fits = state["none_fits"]
 
 
 @dataclass(eq=False)
@@ -105,7 +111,7 @@ class Trainer:
     generator: torch.Generator
     singles: Sequence[Plan] = ()
     teacher: Callable[[torch.Generator], list[Rollout]] | None = None
-    memory: ShortMemory | None = None
+    memory: LimitedMemory | None = None
     is_trained: bool = False
     spread: float = 1.0
 
@@ -154,7 +160,7 @@ class Trainer:
     def update(self) -> FloatArray:
         """Make one update: imitate the teacher in the first ones, if there is one; else learn from draws.
 
-        Return the values of the draws, NaN for those that failed [B]; none if the teacher was imitated.
+        Return the values of the draws [B], NaN for those that failed; an empty array if the teacher was imitated.
         """
         values = np.zeros(0)
         if self.teacher is not None and self.updates.number < self.options.teacher_updates:
@@ -229,6 +235,7 @@ class Trainer:
         return tensors, {
             "buffer": of_buffer,
             "spread": self.spread,
+            "is_trained": self.is_trained,
             **self.updates.state(),
             **self._advantages.state(),
         }
@@ -238,7 +245,7 @@ class Trainer:
         self.buffer.restore(tensors, state["buffer"])
         self.updates.restore(state)
         self._advantages.restore(state)
-        self.spread = state["spread"]
+        self.spread, self.is_trained = state["spread"], state["is_trained"]
 
 
 def _save(trainer: Trainer, checkpoint: Checkpoint | None) -> None:

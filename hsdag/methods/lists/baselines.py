@@ -34,8 +34,7 @@ class BestDevicePlacer(Placer[NoOptions]):
         """Return a preset that measures, since there are few single devices."""
         return {"default": Preset(NoOptions(), reward="measured")}
 
-    @classmethod
-    def check(cls, problem: Problem) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise OptionError, also if no device supports all units."""
         super().check(problem)
         if not problem.supported.all(axis=0).any():

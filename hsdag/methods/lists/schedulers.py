@@ -139,8 +139,7 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
     name = "enumerative"
     gives_order = False
 
-    @classmethod
-    def check(cls, problem: Problem) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise OptionError, also if no op has a meta-op, or meta-ops depend on each other in a cycle."""
         super().check(problem)
         shard_groups(problem.known_costs)

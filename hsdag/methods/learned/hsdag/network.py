@@ -147,7 +147,7 @@ class HsdagConfig(ReusableOptions):
 
     @classmethod
     def default(cls, *, is_cheap: bool) -> Self:
-        """Return the default preset; if plans are simulated, its network is smaller and has fewer groups at first."""
+        """Return the default preset; if plans are simulated, its network and, at first, its groups are smaller."""
         return cls(**SIMULATED, hidden=64, score_bias=-4.0, score_range=8.0) if is_cheap else cls()
 
 

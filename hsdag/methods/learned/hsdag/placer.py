@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, option
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.learned.base import LearnedPlacer
@@ -34,9 +34,11 @@ from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situa
 from hsdag.methods.learned.networks import cost_features, edges_of, finite_times, standardise, uniform_costs
 from hsdag.methods.learned.policy import GREEDY, Aim, Exploring, Policy, Rollout, clipped
 from hsdag.methods.lists.schedule import tails_of
+from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.tables import levels_of, tables_of
 
 LEAST_LOGIT = -1e9
@@ -239,11 +241,20 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
     options_type = HsdagConfig
     paper_reward = "measured"
 
+    def check_request(self, objective: Objective, semantics: Semantics, *, has_costs: bool) -> None:
+        """Raise OptionError as the base class does, also if features that suit any problem lack costs."""
+        super().check_request(objective, semantics, has_costs=has_costs)
+        if not self.options.is_portable:
+            return
+        needs = "a policy of hsdag from other problems needs the costs of ops"
+        if not has_costs:
+            raise OptionError(f"{needs}, which are unknown here; use {option('reward')} hybrid or a problem file")
+        if not self.options.costs:
+            raise OptionError(f"{needs} as features: its option costs must be true")
+
     def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:
         """Return an untrained policy on features of units, and on their costs if known and asked for."""
         options = self.options
-        if options.is_portable and (problem.costs is None or not options.costs):
-            raise OptionError("a policy of hsdag from other problems needs the costs of ops as features")
         graph = problem.units.graph
         values = feature_matrix(problem.units, feature_groups(options)).values
         time_s = None

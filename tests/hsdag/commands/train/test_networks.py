@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from hsdag.base.errors import FileFormatError, OptionError
 from hsdag.commands.sources import find_family
@@ -14,7 +18,8 @@ from hsdag.commands.train.networks import NetworkTraining, reusable_options
 from hsdag.commands.train.problems import TrainingProblem, training_problem
 from hsdag.commands.train.train import TrainOptions, run_train
 from hsdag.methods.incumbent import Limits
-from hsdag.methods.policy_file import read_policy
+from hsdag.methods.learned.base import LearnedPlacer
+from hsdag.methods.policy_file import read_policy, shipped_policy
 from hsdag.methods.registry import begun_with, make_placer
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
@@ -22,6 +27,7 @@ from hsdag.search.driver import Watcher
 from hsdag.search.evaluators.base import SearchStopped
 from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
+from tests.hsdag.methods.searches import not_none
 
 METHODS = ("doppler", "hsdag")
 
@@ -115,6 +121,33 @@ def test_a_policy_of_which_no_draw_fits_into_memory_gives_way_to_an_untrained_on
         assert len(recorder.events) == 100
 
 
+class Stored:
+    """A checkpoint in memory."""
+
+    kept: tuple[dict[str, torch.Tensor], dict[str, Any]] | None = None
+
+    def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        self.kept = {name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(dict(state)))
+
+    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        return self.kept
+
+
+def test_a_policy_that_has_given_way_stays_away_after_a_break(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    run_train(TrainOptions("enas", "doppler", problems=1, updates=2, expert_evaluations=9, unseen=1), path)
+    costs = training_problem(find_family("transformer"), 7, None).costs
+    problem = problem_of(replace(costs, memory_bytes=np.ones(costs.num_devices)))
+    changes = begun_with("doppler", path, {"stagnation": "2", "plans_per_update": "8"})
+    checkpoint = Stored()
+    for number, evaluations in enumerate((60, 120)):
+        recorder = RecordingEvaluator(ScheduleEvaluator.of(problem), Budget(evaluations=evaluations))
+        placer: LearnedPlacer[Any] = make_placer("doppler", changes=changes, is_cheap=True)  # type: ignore[assignment]
+        placer.search(problem, recorder, Limits(seed=1), checkpoint)
+        assert number == 0 or not_none(placer.trainer).is_trained is False
+        assert placer.initial == {}
+
+
 def test_an_interrupted_training_of_networks_resumes(tmp_path: Path) -> None:
     whole, path, done = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors", list[str]()
     options = TrainOptions("enas", "doppler", problems=2, updates=5, expert_evaluations=500, unseen=1)
@@ -129,16 +162,25 @@ def test_an_interrupted_training_of_networks_resumes(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"nothing is trained for method 'sa'.*rules.*doppler.*hsdag"):
         TrainOptions("enas", "sa")
+    with pytest.raises(OptionError, match=r"nothing is trained for method 'nonsense'.*rules.*doppler.*hsdag"):
+        TrainOptions("enas", "nonsense")
+    for method, changes in (
+        ("hsdag", {"portable_features": "false"}),
+        ("doppler", {"initial": "shipped"}),
+        ("doppler", {"updates": "3"}),
+    ):
+        with pytest.raises(OptionError, match="leave initial, updates and portable_features out"):
+            TrainOptions("enas", method, changes=changes)
     with pytest.raises(OptionError, match="has no hyper-parameter 'rules'"):
         TrainOptions("enas", "doppler", changes={"rules": "2"})
     path = tmp_path / "policy.safetensors"
     run_train(TrainOptions("enas", "doppler", problems=1, updates=1, expert_evaluations=9, unseen=1), path)
     with pytest.raises(FileFormatError, match="is a policy of method 'doppler', not of 'hsdag'"):
         make_placer("hsdag", changes=begun_with("hsdag", path, {}))
-    problem = training_problem(find_family("chain"), 1, None)
+    problem = problem_of(training_problem(find_family("chain"), 1, None).costs)
     placer = make_placer("doppler", changes=begun_with("doppler", path, {"width": "8"}), is_cheap=True)
     with pytest.raises(FileFormatError, match="of networks with other options"):
-        placer.search(problem_of(problem.costs), problem.evaluator)
+        placer.prepare(problem, takes_order=True)  # before anything is evaluated
 
 
 def test_a_policy_of_hsdag_needs_costs(tmp_path: Path) -> None:
@@ -146,5 +188,19 @@ def test_a_policy_of_hsdag_needs_costs(tmp_path: Path) -> None:
     run_train(TrainOptions("enas", "hsdag", problems=1, updates=1, expert_evaluations=9, unseen=1), path)
     problem = problem_of(training_problem(find_family("chain"), 1, None).costs)
     placer = make_placer("hsdag", changes=begun_with("hsdag", path, {}))
-    with pytest.raises(OptionError, match="needs the costs of ops"):
+    with pytest.raises(OptionError, match="needs the costs of ops, which are unknown here; use reward hybrid"):
         placer.search(replace(problem, costs=None, ops=None), ScheduleEvaluator.of(problem))
+    placer = make_placer("hsdag", changes=begun_with("hsdag", path, {"costs": "false"}))
+    with pytest.raises(OptionError, match="needs the costs of ops as features: its option costs must be true"):
+        placer.search(problem, ScheduleEvaluator.of(problem))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_policies_of_a_release_are_of_the_networks_of_the_default_preset(method: str) -> None:
+    problem = problem_of(training_problem(find_family("ptb"), 1, None).costs)
+    placer: LearnedPlacer[Any] = make_placer(method, changes={"initial": "shipped"}, is_cheap=True)  # type: ignore[assignment]
+    policy = placer.begun(problem, torch.Generator())
+    assert all(np.array_equal(policy.reusable[name].detach(), each) for name, each in placer.initial.items())
+    card = read_policy(shipped_policy(method), method).card
+    changed = {k: v for k, v in card["options"].items() if reusable_options(method).as_dict()[k] != v}
+    assert changed == {"last_learning_rate": 3e-4}

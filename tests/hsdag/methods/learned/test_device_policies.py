@@ -240,10 +240,23 @@ def test_what_failed_has_a_value_where_it_overfills_a_memory_alone() -> None:
     problem = replace(row_of([[1.0, 1.0]] * 4), weight_bytes=np.full(4, 2.0), memory_bytes=np.full(2, 1e6))
     limited = replace(problem, memory_bytes=np.full(2, 4.0))
     everything = Plan(np.zeros(4, dtype=np.int64))
-    for costs, is_over in ((problem, False), (limited, True)):
-        value = not_none(placer_of("hsdag").short_memory(problem_of(costs))).value(everything)
+    other = replace(problem, memory_bytes=np.array([4.0, np.inf]))
+    for costs, is_over in ((problem, False), (limited, True), (other, True)):
+        value = not_none(placer_of("hsdag").limited_memory(problem_of(costs))).value(everything)
         assert (value > 4.0 * 10.0) if is_over else np.isnan(value)
-    assert placer_of("hsdag").short_memory(problem_of(replace(problem, memory_bytes=np.full(2, np.inf)))) is None
+    assert placer_of("hsdag").limited_memory(problem_of(replace(problem, memory_bytes=np.full(2, np.inf)))) is None
+
+
+def test_a_repaired_plan_whose_order_takes_too_much_memory_has_none() -> None:
+    """In topological order, the result of op 1 is read before that of op 5 is made; a late op 3 keeps it."""
+    edges = [(0, 1), (0, 2), (1, 3), (2, 4), (4, 5), (5, 6)]
+    sizes: dict[str, Any] = {"output_bytes": [0, 2, 0, 0, 0, 2, 0], "memory_bytes": [3.0]}
+    links: dict[str, Any] = {"link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 1.0}
+    problem = problem_of(ScheduleProblem.from_arrays(np.ones((7, 1)), edges, **sizes, **links))
+    home, evaluator = np.zeros(7, dtype=np.int64), ScheduleEvaluator.of(problem)
+    plans = [Plan(home, np.array(ranks)) for ranks in ([0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 5, 3, 4, 6])]
+    assert [score.failure is None for score in evaluator.evaluate(plans)] == [True, False]
+    assert not_none(placer_of("hsdag").limited_memory(problem)).repaired(plans) == [plans[0], Plan(home)]
 
 
 class Dear(Evaluator):

@@ -142,13 +142,13 @@ def test_a_plan_over_memory_counts_in_training_with_two_seconds_more_for_each_gb
     placer, units = PlacetoPlacer(TINY), problem_of(problem)
     policy, evaluator = policy_of(problem, TINY), ScheduleEvaluator(problem, Semantics())
     config = replace(TINY, baseline=Baseline.NONE)
-    trainer = Trainer("placeto", policy, evaluator, config, generator(), memory=placer.short_memory(units))
+    trainer = Trainer("placeto", policy, evaluator, config, generator(), memory=placer.limited_memory(units))
     rollouts = policy.replay([ALONE, Plan(np.array([0, 0, 0, 1, 1, 1]))], generator())
     over, fitting = (rollout.plan for rollout in rollouts)
     values = trainer._evaluate([over, fitting])
     assert np.isnan(values).tolist() == [True, False]
     penalised_s = simulate(problem, ALONE.placement).makespan_s + 2.0 * (6.0 - 4.0)
-    assert np.isnan(not_none(placer.short_memory(units)).value(fitting))
+    assert np.isnan(not_none(placer.limited_memory(units)).value(fitting))
     rewards = -np.log(np.array([penalised_s, values[1]]) / values[1])
     assert trainer.advantages(values, rollouts) == pytest.approx(rewards)
     assert [plan for plan, _ in trainer.buffer.elites] == [fitting]

@@ -14,7 +14,7 @@ from hsdag.runtime.simulator.values import simulated_values
 from hsdag.search.evaluators.memory import MemoryCheck
 
 
-class ShortMemory:
+class LimitedMemory:
     """Limited memory of a problem whose costs are known; without values of failed draws, a policy of which no draw fits
     would learn nothing.
 
@@ -44,6 +44,11 @@ class ShortMemory:
         return np.array([self.value(plan) if np.isnan(value) else value for plan, value in pairs])
 
     def repaired(self, plans: Sequence[Plan]) -> list[Plan]:
-        """Return plans whose ops were moved to devices with room, in the same order of ops."""
+        """Return plans whose ops were moved to devices with room, without their order where that takes too much."""
         costs, semantics = self._problem.known_costs, self._problem.semantics
-        return [Plan(repaired(costs, plan.placement, semantics), plan.priority) for plan in plans]
+        found = []
+        for plan in plans:
+            placement = repaired(costs, plan.placement, semantics)
+            fits = (self._check.peak_bytes(placement, plan.priority) <= costs.memory_bytes).all()
+            found.append(Plan(placement, plan.priority if fits else None))
+        return found
