@@ -25,6 +25,7 @@ BENCHMARKS = {
     "every_op --ops relu --log /dev/null": r"2 models",
     "hsdag_ablation --seeds 1 --only default": r"1 seeds from \d+ on, \d+ s of one core",
     "learned_quality at_once --each 1 --seconds 1 --only enas": r"at once, others +\d",
+    "learned_quality trained --each 1 --seconds 1 --seeds 1 --only enas": r"doppler, trained, others +\d",
     "learned_quality alone --alone 1 --seeds 2 --only ffnn": r"hsdag over annealing +[\d.]+",
     "newcomer --budget 10": r"80 columns: \d+ s, [\d.]+ budgets",
     "measured_rewards hidden --each 1 --seeds 2 --hidden-s 5": r"hsdag over the best single device, SIMULATED: [\d.]+",

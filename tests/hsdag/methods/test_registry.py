@@ -37,7 +37,7 @@ def test_unknown_names_are_answered_with_the_choices() -> None:
         make_placer("ea", changes={"heat": "1"})
     with pytest.raises(OptionError, match="method 'heft' has no hyper-parameter 'x'; it has none"):
         make_placer("heft", changes={"x": "1"})
-    with pytest.raises(OptionError, match="method 'heft' uses no policy: leave out init, or choose 'auto' or"):
+    with pytest.raises(OptionError, match="method 'heft' uses no policy: leave out init, or choose the method"):
         begun_with("heft", "p.safetensors", {})
     with pytest.raises(OptionError, match="init and settings initial both give a policy; leave one out"):
         begun_with("auto", "p.safetensors", {"initial": "other.safetensors"})
