@@ -10,12 +10,12 @@ finds in --seconds without the policy, as geometric means with 95% intervals (bo
   and of zeros, after one round of schedules, four, and as many as take a second;
 - trained: doppler and hsdag after a CPU second, beginning with the policies that come with hsdag (bars: TRAINED_BARS);
   beside them the same untrained, and trained with a learning rate of 0;
-- auto: 3 s with the policy over 10 s without (bar: 1);
+- auto: 3 CPU seconds with the policy over 10 without (bar: 1);
 - alone: the five learned methods after --alone CPU seconds, over annealing of as many, and the same with a learning
   rate of 0 over them (bars: ALONE), with --seeds seeds, on the workloads of DOPPLER and --drawn graphs of six families;
 - groups: HSDAG with every unit a group of its own, and with fixed groups, in which every unit joins the neighbour that
   it shares most bytes with, over HSDAG as it is, after --alone CPU seconds (bar: both intervals above 1); on --each
-  graphs of more than 500 units of two kinds, with --seeds seeds;
+  graphs of at least 500 units of two kinds, with --seeds seeds;
 - beam: ``beam`` and ``auto`` after --seconds CPU seconds over windows alone, on --each graphs of 10,000 ops of either
   family of ``deep_quality``.
 
@@ -209,7 +209,7 @@ class HeavyEdges(HsdagPlacer):
 
 
 def grouped(each: int) -> dict[str, ScheduleProblem]:
-    """Graphs of more than ``GROUPED_UNITS`` units, by name."""
+    """Graphs of at least ``GROUPED_UNITS`` units, by name."""
     found = dict[str, ScheduleProblem]()
     for k in range(each):
         found[f"transformers {k}"] = in_a_row(unlike("transformers", GROUPED_UNITS, 1000 * k))
@@ -284,6 +284,11 @@ def judge(rows: list[Row]) -> bool:
                 at_once = np.array([row["found"]["at once" + comma + how] for row in rows])
                 is_worse = judged(f"{column} over the policy", ratios / at_once, least=BAR_UNTRAINED)
                 kept += [is_worse] if kind == "drawn weights" else []
+            elif how and kind in ("doppler", "hsdag") and how != " trained":
+                trained = np.array([row["found"][f"{kind}, trained"] for row in rows])
+                for whose, which in (("families trained on", is_trained), ("others", ~is_trained)):
+                    if which.any():
+                        judged(f"{column} over trained, {whose}", (ratios / trained)[which])
     print(f"{sum(kept)} of {len(kept)} bars are kept")
     return all(kept)
 
@@ -293,7 +298,7 @@ def main() -> int:
         __doc__,
         PARTS,
         each=(4, "problems of each family"),
-        seconds=(30.0, "of a search of auto"),
+        seconds=(30.0, "CPU seconds of a search of auto"),
         alone=(10.0, "CPU seconds of a search of a learned method, and of its rivals"),
         methods=(",".join(ALONE), "learned methods that are judged alone"),
         drawn=(2, "graphs of each family on which learned methods are judged alone"),

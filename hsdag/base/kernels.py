@@ -102,7 +102,7 @@ def _stamp(function: Any) -> str:
     kernels = (each for each in found.values() if hasattr(each, "py_func"))
     calls = {_stamp(each) for each in kernels if each.py_func.__code__.co_filename != code.co_filename}
     values = sorted(f"{name}={value!r}" for name, value in found.items() if isinstance(value, FROZEN))
-    parts = (_digest(code.co_filename), code.co_firstlineno, sorted(calls), values)
+    parts = (_digest(__file__), _digest(code.co_filename), code.co_firstlineno, sorted(calls), values)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -379,7 +379,7 @@ def _refusals(methods: Sequence[str], problem: Problem) -> dict[str, str]:
     found = dict[str, str]()
     for method in methods:
         try:
-            make_placer(method).check(problem)
+            make_placer(method, is_cheap=True).check(problem)
         except OptionError as error:
             found[method] = str(error)
     return found

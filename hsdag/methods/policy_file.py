@@ -68,7 +68,8 @@ def read_policy(path: Path, method: str) -> PolicyFile:
         raise _no_policy(path, f"its card says {str(card)[:99]}, not {FORMAT!r} version {VERSION}")
     if card.get("method", method) != method:
         raise FileFormatError(
-            f"{path} is a policy of method {card['method']!r}, not of {method!r}; choose its {option('method')}"
+            f"{path} is a policy of method {card['method']!r}, not of {method!r}; "
+            f"choose {option('method')} {card['method']}"
         )
     if broken := [name for name, tensor in weights.items() if not np.isfinite(tensor).all()]:
         raise _no_policy(path, f"the weights {', '.join(broken)} are not finite")

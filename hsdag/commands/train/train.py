@@ -25,13 +25,17 @@ from hsdag.methods.learned.states import State, check_same, described
 from hsdag.methods.learned.training import SAVE_EVERY_S
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.policy_file import StateFile, write_policy
-from hsdag.methods.registry import changed_options
+from hsdag.methods.registry import changed_options, find_method
+from hsdag.runtime.objectives import LATENCY
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.search.driver import Watcher
 from hsdag.search.evaluators.base import SearchStopped
 from hsdag.search.options import SolveOptions
 from hsdag.workers.option import check_workers, pool_of
 from hsdag.workers.pool import Pool
 
+UNUSED = ("initial", "updates", "teacher_updates", "simulated_updates", "stagnation", "patience")
+"""Hyper-parameters of learned methods that have no effect on a training for reuse."""
 UNSEEN = 1_000_000
 """Number of the first problem of each family that is used for tests and never for training."""
 
@@ -84,13 +88,13 @@ class TrainOptions:
         """
         options = RuleTrainingOptions() if self.method == RULES else reusable_options(self.method)
         learning = changed_options(self.method, options, self.changes)
-        if isinstance(learning, ReusableOptions) and not (
-            learning.is_portable and learning.initial is None and learning.updates is None
-        ):
-            raise OptionError(
-                f"networks are trained with portable_features=true, from untrained weights, for as many updates as "
-                f"{option('updates')} says: leave initial, updates and portable_features out of {option('settings')}"
-            )
+        if isinstance(learning, ReusableOptions):
+            if unused := sorted({*UNUSED, *([] if learning.is_portable else ["portable_features"])} & {*self.changes}):
+                raise OptionError(
+                    f"{' and '.join(unused)} cannot be set in a training of networks, which begins untrained and makes "
+                    f"as many updates as {option('updates')} says; leave it out of {option('settings')}"
+                )
+            find_method(self.method)(learning).check_request(LATENCY, Semantics(), has_costs=True)
         return learning
 
     @property
@@ -130,8 +134,8 @@ def run_train(
     """Train a policy, test it on problems that it was not trained on, and write it to ``path`` with its card.
 
     The state is saved every few seconds to ``path`` with the suffix .state. A resumed training gives the same policy as
-    one without a break, with any number of workers. It may be given more updates; the rates of networks then go on from
-    the share of them that is made.
+    one without a break, with any number of workers. It may be given more updates; the learning rate of networks then
+    continues at the share of the new number that has been made, and the policy is not that of one longer training.
 
     Args:
         path: Policy file to write.

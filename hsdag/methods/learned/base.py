@@ -181,6 +181,7 @@ class LearnedPlacer(Placer[T]):
             if not trainer.is_trained or trainer.updates.none_fits:
                 self.initial = {}
             if trainer.updates.none_fits:
+                spread = trainer.spread
                 continue
             if not trainer.updates.are_stagnant:
                 return
@@ -197,7 +198,7 @@ class LearnedPlacer(Placer[T]):
             self.options,
             generator,
             singles=problem.alone,
-            teacher=self.teacher(policy, problem) if self.options.teacher_updates and not is_trained else None,
+            teacher=self.teacher(policy, problem) if self.options.teacher_updates else None,
             memory=self.limited_memory(problem),
             is_trained=is_trained,
             spread=spread,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,13 +11,15 @@ from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.memory_repair import repaired
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.semantics import Order
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.search.evaluators.memory import MemoryCheck
 
 
 class LimitedMemory:
-    """Limited memory of a problem whose costs are known; without values of failed draws, a policy of which no draw fits
-    would learn nothing.
+    """Values and repairs of plans that exceed a limited memory, for a problem whose costs are known.
+
+    Without values of failed draws, a policy of which no draw fits would learn nothing.
 
     Args:
         penalised: Function from the simulated value of a plan, the bytes by which it exceeds each memory [D], negative
@@ -33,8 +36,10 @@ class LimitedMemory:
         if not problem.is_legal(plan.placement):
             return float("nan")
         over_bytes = self._check.peak_bytes(plan.placement, plan.priority) - costs.memory_bytes
-        ranks = None if problem.semantics.order is not None else plan.priority
-        value = float(simulated_values(problem.objective, costs, plan.placement[None], problem.semantics, ranks)[0])
+        order = None if problem.semantics.order is Order.PRIORITY else problem.semantics.order
+        semantics = replace(problem.semantics, order=order)
+        ranks = plan.priority if order is None else None
+        value = float(simulated_values(problem.objective, costs, plan.placement[None], semantics, ranks)[0])
         is_over = over_bytes.max() > 0 and np.isfinite(value)
         return self._penalised(value, over_bytes, costs.memory_bytes) if is_over else float("nan")
 
@@ -49,6 +54,6 @@ class LimitedMemory:
         found = []
         for plan in plans:
             placement = repaired(costs, plan.placement, semantics)
-            fits = (self._check.peak_bytes(placement, plan.priority) <= costs.memory_bytes).all()
+            fits = not self._check.overfull(placement, plan.priority).any()
             found.append(Plan(placement, plan.priority if fits else None))
         return found

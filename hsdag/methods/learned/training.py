@@ -154,8 +154,8 @@ class Trainer:
             draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self.generator)
             best = self.buffer.best
             values = self._evaluate_draws([self.policy.best(self.generator), *draws])
-            is_short = self.memory is not None and self.evaluator.is_cheap
-            self.updates.none_fits = is_short and bool(np.isnan(values).all()) and self.buffer.best == best
+            is_limited = self.memory is not None and self.evaluator.is_cheap
+            self.updates.none_fits = is_limited and bool(np.isnan(values).all()) and self.buffer.best == best
 
     def update(self) -> FloatArray:
         """Make one update: imitate the teacher in the first ones, if there is one; else learn from draws.
@@ -163,7 +163,8 @@ class Trainer:
         Return the values of the draws [B], NaN for those that failed; an empty array if the teacher was imitated.
         """
         values = np.zeros(0)
-        if self.teacher is not None and self.updates.number < self.options.teacher_updates:
+        num_taught = 0 if self.is_trained else self.options.teacher_updates
+        if self.teacher is not None and self.updates.number < num_taught:
             self.evaluator.check()
             self.learner.step(self.policy, [(self.teacher(self.generator), None)], self.progress, self.spread)
         else:

@@ -168,9 +168,12 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
         ("hsdag", {"portable_features": "false"}),
         ("doppler", {"initial": "shipped"}),
         ("doppler", {"updates": "3"}),
+        ("doppler", {"stagnation": "3"}),
     ):
-        with pytest.raises(OptionError, match="leave initial, updates and portable_features out"):
+        with pytest.raises(OptionError, match=f"{next(iter(changes))} cannot be set in a training of networks"):
             TrainOptions("enas", method, changes=changes)
+    with pytest.raises(OptionError, match="needs the costs of ops as features"):
+        TrainOptions("enas", "hsdag", changes={"costs": "false"})
     with pytest.raises(OptionError, match="has no hyper-parameter 'rules'"):
         TrainOptions("enas", "doppler", changes={"rules": "2"})
     path = tmp_path / "policy.safetensors"

@@ -19,6 +19,7 @@ from hsdag.methods.learned.policy import Aim, Exploring, LikelihoodPolicy, Polic
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Order, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.search.evaluators.base import Evaluator, Score
 from hsdag.search.evaluators.recording import Budget, RecordingEvaluator
@@ -245,6 +246,9 @@ def test_what_failed_has_a_value_where_it_overfills_a_memory_alone() -> None:
         value = not_none(placer_of("hsdag").limited_memory(problem_of(costs))).value(everything)
         assert (value > 4.0 * 10.0) if is_over else np.isnan(value)
     assert placer_of("hsdag").limited_memory(problem_of(replace(problem, memory_bytes=np.full(2, np.inf)))) is None
+    ranked = problem_of(limited, semantics=Semantics(order=Order.PRIORITY))
+    value = not_none(placer_of("hsdag").limited_memory(ranked)).value(Plan(everything.placement, np.arange(4)))
+    assert value > 4.0 * 10.0
 
 
 def test_a_repaired_plan_whose_order_takes_too_much_memory_has_none() -> None:
