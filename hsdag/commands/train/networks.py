@@ -77,8 +77,9 @@ class NetworkTraining:
             check()
             units = problem_of(problem.costs)
             policy = placer.policy(units, self._generator)
+            reusable = policy.reusable
             for name, weights in policy.network.named_parameters():
-                weights.requires_grad_(weights.requires_grad and name in policy.reusable)
+                weights.requires_grad_(weights.requires_grad and name in reusable)
             if self.trainers:
                 share_weights(self.trainers[0].policy, policy)
             self.trainers.append(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.memory_repair import repaired
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.semantics import Order
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.search.evaluators.memory import MemoryCheck
 
@@ -36,9 +34,8 @@ class LimitedMemory:
         if not problem.is_legal(plan.placement):
             return float("nan")
         over_bytes = self._check.peak_bytes(plan.placement, plan.priority) - costs.memory_bytes
-        order = None if problem.semantics.order is Order.PRIORITY else problem.semantics.order
-        semantics = replace(problem.semantics, order=order)
-        ranks = plan.priority if order is None else None
+        semantics = self._check.optional_ranks
+        ranks = plan.priority if semantics.order is None else None
         value = float(simulated_values(problem.objective, costs, plan.placement[None], semantics, ranks)[0])
         is_over = over_bytes.max() > 0 and np.isfinite(value)
         return self._penalised(value, over_bytes, costs.memory_bytes) if is_over else float("nan")

@@ -66,9 +66,12 @@ class MemoryCheck:
 
     def peak_bytes(self, device: IntArray, priority: IntArray | None = None) -> FloatArray:
         """Return [D] the peak bytes in one simulated inference; without ranks, ops run in the semantics' own order."""
-        order = None if self.semantics.order is Order.PRIORITY else self.semantics.order
-        semantics = one_inference(replace(self.semantics, order=order))
-        return simulate(self.problem, device, semantics, priority).peak_memory_bytes
+        return simulate(self.problem, device, one_inference(self.optional_ranks), priority).peak_memory_bytes
+
+    @property
+    def optional_ranks(self) -> Semantics:
+        """Return the semantics under which plans may have ranks and need none: an order by priority is left out."""
+        return replace(self.semantics, order=None) if self.semantics.order is Order.PRIORITY else self.semantics
 
 
 def over_memory(problem: ScheduleProblem, resident_bytes: ArrayLike) -> BoolArray:
