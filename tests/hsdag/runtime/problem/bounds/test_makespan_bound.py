@@ -72,6 +72,12 @@ def test_large_problems_are_bounded_without_looking_between_all_ops() -> None:
     assert makespan_bound(problem, pairs_effort=100.0).value == 10.5 < value_s
 
 
+def test_in_large_problems_a_path_pays_for_the_join_before_an_op_and_for_the_fork_after_it() -> None:
+    problem = equal_devices([4.0, 4.0, 1.0, 4.0, 4.0], [(0, 2), (1, 2), (2, 3), (2, 4)], 9.0)
+    bound = makespan_bound(problem, pairs_effort=0.0)
+    assert (bound.value, bound.argument) == (4 + 4 + 1 + 4 + 4, PATHS)
+
+
 LAYERS = [(0, v) for v in (1, 2, 3, 4)] + [(v, 5) for v in (1, 2, 3, 4)]
 LAYERS += [(5, v) for v in (6, 7, 8, 9)] + [(v, 10) for v in (6, 7, 8, 9)]
 CASES = {
