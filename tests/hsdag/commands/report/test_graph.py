@@ -73,6 +73,8 @@ def test_of_an_edge_over_many_layers_of_a_large_graph_both_ends_are_drawn(monkey
     drawing, x, y = long_route()
     np.testing.assert_allclose(x, [0, 0.9, np.nan, 3.1, 4, np.nan])
     assert [y[0], y[1], y[3], y[4]] == [drawing.y[0], drawing.y[0], drawing.y[4], drawing.y[4]]
+    others = drawing.routes(~(drawing.edge == [0, 4]).all(axis=1))[0]
+    assert np.isnan(others).sum() == len(drawing.edge) - 1  # each in one piece
 
 
 def test_ops_are_listed_by_what_they_take_and_weights_at_their_first_reader(monkeypatch: pytest.MonkeyPatch) -> None:

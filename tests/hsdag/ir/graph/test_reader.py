@@ -13,7 +13,7 @@ from openvino import opset13 as op
 
 from hsdag.base.errors import ModelError, OptionError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, example_shape, load_model, parse_shapes
+from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, example_shape, input_shapes, load_model, parse_shapes
 from tests.gguf_files import HEADS, HIDDEN, WIDTH, WORDS, llama_file
 
 
@@ -144,6 +144,11 @@ def test_a_torch_module_is_converted() -> None:
 )
 def test_shapes_are_parsed(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
     assert parse_shapes(text) == shapes
+
+
+def test_shapes_are_text_or_sizes_by_name_or_left_out() -> None:
+    assert input_shapes({"x": [2, 3], "": (1,)}) == input_shapes("x[2,3],[1]") == {"x": (2, 3), "": (1,)}
+    assert input_shapes(None) == {}
 
 
 @pytest.mark.parametrize("text", ["", "x", "x[1", "x[a]", "x[-1]", "x[1] y[2]", "x[0]", "0,3", "x[1,]", "x[1],x[2]"])

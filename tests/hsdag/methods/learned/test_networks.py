@@ -134,6 +134,24 @@ def test_a_token_adds_an_embedding_for_each_producer_and_each_consumer() -> None
 
 
 @pytest.mark.parametrize("scoring", Scoring)
+def test_attention_is_a_mean_of_the_units_weighted_by_their_scores(scoring: Scoring) -> None:
+    """Scores are v . tanh(W s + U h) for ADDITIVE; for DOT the products W s . U h, in which v weighs each dimension."""
+    network = network_of(RnnConfig(width=6, scoring=scoring))
+    torch.nn.init.normal_(network.score, generator=generator())
+    state, read = torch.randn(5, 6, generator=generator()), torch.randn(4, 12, generator=generator())
+    query, key, v = (w.detach().numpy() for w in (network.query.weight, network.key.weight, network.score))
+    ws, uh = state.numpy() @ query.T, read.numpy() @ key.T
+    if scoring is Scoring.ADDITIVE:
+        weights = np.exp([[v @ np.tanh(s + h) for h in uh] for s in ws])
+    else:
+        weights = np.exp([[(s * h) @ v for h in uh] for s in ws])
+    expected = weights / weights.sum(axis=1, keepdims=True) @ read.numpy()
+    with torch.no_grad():
+        found = network._attended(state, network.key(read), read).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scoring", Scoring)
 def test_decisions_are_computed_in_one_pass_as_step_by_step(scoring: Scoring) -> None:
     network = network_of(RnnConfig(width=6, scoring=scoring))
     devices, found = torch.tensor([[0, 1, 1, 0], [1, 1, 0, 0]]), []
