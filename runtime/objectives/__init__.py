@@ -38,14 +38,13 @@ class Quantity(Enum):
 class Objective:
     """The figure that a search minimises; values are in ``unit``, SI.
 
-    ``meaning`` completes the sentence 'a lower value means ...'; ``value_name`` is the value's name, ending
-    with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit`` unless
-    ``shown`` says otherwise; ``takes`` completes 'a plan takes 2 ...', as 'times as long'.
+    ``value_name`` is the value's name, ending with the unit. People see values in ``shown_unit``, of which
+    ``shown_factor`` make one of ``unit`` unless ``shown`` says otherwise; ``takes`` completes 'a plan takes 2 ...', as
+    'times as long'.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str]
-    meaning: ClassVar[str]
     value_name: ClassVar[str]
     quantities: ClassVar[tuple[Quantity, ...]]  # [Q]
     shown_unit: ClassVar[str] = "ms"
@@ -103,7 +102,6 @@ class Latency(Objective):
     """The seconds of one inference: the makespan of its ops."""
 
     name, unit, value_name = "latency", "s", "makespan_s"
-    meaning = "less time from an input to its result"
     quantities = (Quantity.LATENCY,)
 
 
@@ -111,7 +109,6 @@ class Throughput(Objective):
     """The seconds per inference with many in flight: the load of the busiest resource."""
 
     name, unit, value_name = "throughput", "s", "period_s"
-    meaning = "more inferences a second"
     quantities = (Quantity.PERIOD,)
     shown_unit = "inferences/s"
     bound_name = "upper bound"
@@ -135,7 +132,6 @@ class Energy(Objective):
     """
 
     name, unit, value_name = "energy", "J", "energy_j"
-    meaning = "fewer joules for an inference"
     quantities = (Quantity.ENERGY,)
     shown_unit = "mJ"
     takes = "times the energy"
@@ -145,7 +141,6 @@ class Memory(Objective):
     """The bytes of weights and results that the fullest device holds at its fullest moment, by simulation."""
 
     name, unit, value_name = "memory", "B", "peak_bytes"
-    meaning = "less memory on the fullest device"
     quantities = (Quantity.PEAK,)
     shown_unit, shown_factor = "MB", 1e-6
     takes = "times the memory"
@@ -168,7 +163,6 @@ class Weighted(Objective):
     scales: tuple[float, ...] | None = None  # [T]
 
     unit, value_name = "", "weighted_sum"
-    meaning = "a smaller weighted sum"
     shown_unit, shown_factor = "", 1.0
     takes = "times the weighted sum"
 
