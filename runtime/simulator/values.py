@@ -60,13 +60,13 @@ def _figures(
     figures = np.full(len(placements), np.inf)
     legal = all_supported(problem, placements)
     if quantity is Quantity.ENERGY and not problem.excess.size:
-        joules = problem.time_s * problem.known_power_w
+        joules = problem.time_s * problem.power_w
         figures[legal] = joules[np.arange(problem.num_ops), placements[legal]].sum(axis=1)
         return figures
     ranks = None if priority is None else np.asarray(priority)
     for b in np.flatnonzero(legal).tolist():
         run = simulate(problem, placements[b], semantics, ranks[b] if ranks is not None and ranks.ndim > 1 else ranks)
-        figures[b] = run.busy_s @ problem.known_power_w if quantity is Quantity.ENERGY else run.peak_memory_bytes.max()
+        figures[b] = run.busy_s @ problem.power_w if quantity is Quantity.ENERGY else run.peak_memory_bytes.max()
     return figures
 
 

@@ -48,7 +48,7 @@ def lower_bound(
 
 def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution, pairs_effort: float) -> Bound:
     if quantity is Quantity.ENERGY:
-        least_j = np.nanmin(problem.time_s * problem.known_power_w, axis=1)
+        least_j = np.nanmin(problem.time_s * problem.power_w, axis=1)
         return Bound(float(least_j.sum()), "every op where it takes least energy")
     if quantity is Quantity.PEAK:
         weights = problem.weight_bytes
