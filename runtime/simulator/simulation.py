@@ -50,7 +50,6 @@ class Simulation:
     ``transfer_bytes`` count an egress transfer to several devices once, at its largest size.
     """
 
-    semantics: Semantics
     makespan_s: float
     device: IntArray  # [N]
     start_s: FloatArray  # [N]
@@ -240,7 +239,6 @@ def _result(
         transfer_bytes = float(largest.sum())
     busy_s = end_s - start_s if len(m.excess) > 0 else problem.time_s[np.arange(problem.num_ops), device]
     return Simulation(
-        semantics=semantics,
         makespan_s=makespan_s,
         device=device,
         start_s=start_s,
