@@ -193,22 +193,12 @@ PRECISIONS: dict[str, torch.dtype | None] = {"f32": None, "tf32": None, "bf16": 
 """Torch's element type of each precision to which products may round f32 operands; None if they stay in f32 tensors."""
 
 
-@dataclass(frozen=True)
-class Rounding:
-    """A rounding of the f32 operands of a product to one of ``PRECISIONS``; the result is f32 again."""
-
-    precision: str = "f32"
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """Return the element type to which operands are rounded; None if they keep theirs."""
-        return PRECISIONS[self.precision]
-
-    def applied(self, run: TensorFunction) -> TensorFunction:
-        """Return the function ``run`` of a product with its operands rounded."""
-        if self.precision == "f32":
-            return run
-        return partial(_in_tf32, run) if self.dtype is None else partial(_in_half, run, self.dtype)
+def with_rounded_operands(run: TensorFunction, precision: str) -> TensorFunction:
+    """Return the function of a product with its f32 operands rounded to one of ``PRECISIONS``; its result stays f32."""
+    if precision == "f32":
+        return run
+    dtype = PRECISIONS[precision]
+    return partial(_in_tf32, run) if dtype is None else partial(_in_half, run, dtype)
 
 
 def _in_tf32(run: TensorFunction, xs: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -39,7 +39,6 @@ SAME_NAMES = (
 )
 ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
     **{name: getattr(torch, re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()) for name in SAME_NAMES.split()},
-    "Parameter": lambda x: x,  # takes the tensor that was fed
     "Result": lambda x: x,
     "Identity": lambda x: x,
     "Negative": torch.neg,

@@ -18,7 +18,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.executor.tasks import Resource, TaskGraph
 from hsdag.runtime.torch.devices import LogicalDevice
 from hsdag.runtime.torch.graph import Feed, TorchGraph
-from hsdag.runtime.torch.op import PRODUCTS, Rounding, Tensor, TensorFunction
+from hsdag.runtime.torch.op import PRECISIONS, PRODUCTS, Tensor, TensorFunction, with_rounded_operands
 
 QUEUE = 2
 """Number of tasks that a thread holds at once: one runs, and the next is queued, to start without delay."""
@@ -135,10 +135,10 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
             writes = tuple(buffers.get((v, port, here), UNUSED) for port in range(max(places[v], default=-1) + 1))
             is_apart = devices[here].is_cuda and not node.in_torch
             resource = beside.setdefault((here, None), len(devices) + len(beside)) if is_apart else here
-            rounding = Rounding(devices[here].precision) if node.in_torch and node.op_type in PRODUCTS else Rounding()
-            works.append(Work(v, node.name, resource, rounding.applied(node.run), reads, writes))
+            precision = devices[here].precision if node.in_torch and node.op_type in PRODUCTS else "f32"
+            works.append(Work(v, node.name, resource, with_rounded_operands(node.run, precision), reads, writes))
             for buffer in reads:
-                readers.setdefault(buffer, set()).add(rounding.dtype)
+                readers.setdefault(buffer, set()).add(PRECISIONS[precision])
         sent = [(port, d) for port, there in sorted(places[v].items()) for d in sorted(there - {here})]
         for port, d in sent:
             resource = beside.setdefault((here, d), len(devices) + len(beside))
