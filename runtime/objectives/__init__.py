@@ -147,7 +147,7 @@ class Memory(Objective):
 
 
 LATENCY, THROUGHPUT, ENERGY, MEMORY = Latency(), Throughput(), Energy(), Memory()
-OWN: dict[str, Objective] = {each.name: each for each in (ENERGY, LATENCY, MEMORY, THROUGHPUT)}
+BUILT_IN: dict[str, Objective] = {objective.name: objective for objective in (ENERGY, LATENCY, MEMORY, THROUGHPUT)}
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ class Weighted(Objective):
     def value(self, *figures: FloatArray) -> FloatArray:
         """Return the weighted sum."""
         assert self.scales is not None, "scaled once the problem is known"
-        known = dict(zip(self.quantities, figures, strict=True))
+        figure_of = dict(zip(self.quantities, figures, strict=True))
         total = sum(share for _, share in self.terms)
         weighted: FloatArray = sum(  # type: ignore[assignment]  # there are terms
-            share / total / scale * term.value(*(known[quantity] for quantity in term.quantities))
+            share / total / scale * term.value(*(figure_of[quantity] for quantity in term.quantities))
             for (term, share), scale in zip(self.terms, self.scales, strict=True)
         )
         return weighted
@@ -210,13 +210,13 @@ class Weighted(Objective):
 
 def objective_names() -> tuple[str, ...]:
     """Return the names of all objectives that ``--objective`` takes."""
-    return tuple(sorted({*OWN, *_modules()}))
+    return tuple(sorted({*BUILT_IN, *_modules()}))
 
 
 def _modules() -> dict[str, str]:
     """Return the module of every further objective by name: files of this folder, entry points of other packages."""
-    own = {module.name.replace("_", "-"): f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)}
-    return {each.name: each.module for each in entry_points(group=PLUG_INS)} | own
+    files = {module.name.replace("_", "-"): f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)}
+    return {entry.name: entry.module for entry in entry_points(group=PLUG_INS)} | files
 
 
 def find_objective(name: str) -> Objective:
@@ -226,8 +226,8 @@ def find_objective(name: str) -> Objective:
     """
     if "=" in name:
         return Weighted.parse(name)
-    if name in OWN:
-        return OWN[name]
+    if name in BUILT_IN:
+        return BUILT_IN[name]
     if name not in objective_names():
         choices = ", ".join(objective_names())
         raise OptionError(

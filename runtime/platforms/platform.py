@@ -57,7 +57,7 @@ def _with_all(*keys: str) -> AfterValidator:
     """Return a validator that checks that a table has these keys."""
 
     def check(figures: Mapping[Any, float]) -> Mapping[Any, float]:
-        missing = [key for key in keys if key not in {getattr(known, "value", known) for known in figures}]
+        missing = [key for key in keys if key not in {getattr(key, "value", key) for key in figures}]
         if missing:
             raise PydanticCustomError("missing", "no figure for {keys}", {"keys": ", ".join(missing)})
         return figures

@@ -53,8 +53,6 @@ class Program:
     """A placed graph as tasks with their work.
 
     Attributes:
-        device_of: Device of each node.
-        buffer_device: Device of each buffer.
         uses: Number of reads of each buffer; being an output of the graph counts as one.
         feeds: Part of an input that is copied into a buffer, by buffer.
         constants: Node, port and buffer of each constant, and its element type there if it is not its own.
@@ -83,19 +81,19 @@ class Program:
 
         This is for a single device, which runs the tasks one after another; no result is taken to be a view.
         """
-        held, left = dict[int, float](), list(self.uses)
+        size_of, left = dict[int, float](), list(self.uses)
         peak = now = 0.0
         for work in self.works:
             sizes = self.graph.nodes[work.node].output_bytes
             for buffer, size in zip(work.writes, sizes, strict=False):
                 if buffer != UNUSED:
-                    held[buffer] = size
+                    size_of[buffer] = size
                     now += size
             peak = max(peak, now)
             for buffer in work.reads:
                 left[buffer] -= 1
                 if not left[buffer]:
-                    now -= held.pop(buffer, 0.0)  # inputs and constants are there before and after
+                    now -= size_of.pop(buffer, 0.0)  # inputs and constants are there before and after
         return peak
 
     def task_priority(self, op_priority: FloatArray) -> FloatArray:
