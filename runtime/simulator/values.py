@@ -79,13 +79,13 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
         return simulate_makespans(problem, placements, replace(semantics, links=links, order=None))
     table = checked_placements(problem, np.asarray(placements))
     supported = all_supported(problem, table)
-    found_s = np.empty(int(supported.sum()))
+    supported_s = np.empty(int(supported.sum()))
     num_devices = problem.num_devices
     load_s = np.empty(num_devices * (1 + num_devices))  # devices, then buses or channels
     steps = float(table.size + len(table) * len(problem.edge_src))
-    run_kernel(_run_many, steps, machine_for(problem, semantics), table[supported], load_s, found_s)
+    run_kernel(_run_many, steps, machine_for(problem, semantics), table[supported], load_s, supported_s)
     periods_s = np.full(len(table), np.inf)
-    periods_s[supported] = found_s
+    periods_s[supported] = supported_s
     return periods_s
 
 
