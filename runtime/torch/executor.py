@@ -93,20 +93,20 @@ class TorchExecutor(Closing):
             self._backend.run_ended(slot)
             raise
 
-    def submit(self) -> TorchRequest:
-        """Start an inference, and return its request."""
-        request = TorchRequest(self)
+    def submit(self, limit_s: float | None = None) -> TorchRequest:
+        """Start an inference, which fails after ``limit_s`` seconds, and return its request."""
+        request = TorchRequest(self, limit_s)
         request.start_async()
         return request
 
-    def infer(self, inputs: Inputs | None = None) -> dict[str, Tensor]:
+    def infer(self, inputs: Inputs | None = None, *, limit_s: float | None = None) -> dict[str, Tensor]:
         """Load inputs, if given, run an inference and return its results; see ``TorchRequest.wait``.
 
-        Raises ExecutionError as ``load``, ``begin`` and ``wait`` do.
+        The inference fails after ``limit_s`` seconds. Raises ExecutionError as ``load``, ``begin`` and ``wait`` do.
         """
         if inputs is not None:
             self.load(inputs)
-        return self.submit().wait()
+        return self.submit(limit_s).wait()
 
     def close(self) -> None:
         """Cancel the inferences in flight, and end the threads."""

@@ -15,7 +15,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
 class Neighbours(NamedTuple):
-    """The ops on one side of every op, also for compiled code: those of op v are ``indices[indptr[v]:indptr[v + 1]]``.
+    """The ops on one side of every op, as compiled code reads them: op v has ``indices[indptr[v]:indptr[v + 1]]``.
 
     Column k of the tables is for v on a device of kind k and its neighbour on the other device that suits best.
     """
@@ -99,7 +99,10 @@ def _neighbours(
     latency_s: FloatArray,
     s_per_byte: FloatArray,
 ) -> Neighbours:
-    """Return ``others``, the other ends of edges, by ``ends``; link tables [D, D] are by their device."""
+    """Return the neighbours ``others`` [E] of the ops ``ends`` [E]; ``time_s`` is [M, D].
+
+    Link tables [D, D] have a row for the neighbour's device, and a column for the op's.
+    """
     order = np.argsort(ends, kind="stable")
     ends, others, size_bytes = ends[order], others[order], size_bytes[order]
     indptr = np.searchsorted(ends, np.arange(len(time_s) + 1))
