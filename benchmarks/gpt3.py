@@ -57,7 +57,6 @@ def cluster(platform: Platform, servers: int) -> Platform:
     is_near, pairs = home[:, None] == home, np.ix_(kind, kind)
     return Platform(
         name=f"{servers}x-{platform.name}",
-        description=f"{servers} servers over a network, each with the GPUs of {platform.name} twice.",
         devices=tuple(
             platform.devices[d].model_copy(update={"name": f"s{s}.{platform.devices[d].name}.{i}"})
             for i, (d, s) in enumerate(zip(kind, home, strict=True))

@@ -29,7 +29,7 @@ def _array(entry: Any, kind: type[np.generic], *width: int) -> GetPydanticSchema
         listed = handler(list[entry])
         written = core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist, return_schema=listed)
         return core_schema.no_info_after_validator_function(
-            lambda found: np.array(found, dtype=kind).reshape(-1, *width), listed, serialization=written
+            lambda entries: np.array(entries, dtype=kind).reshape(-1, *width), listed, serialization=written
         )
 
     return GetPydanticSchema(schema)

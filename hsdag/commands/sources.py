@@ -255,7 +255,6 @@ def draw_platform(rng: np.random.Generator) -> Platform:
     np.fill_diagonal(latency_s, 0.0)
     return Platform(
         name="drawn",
-        description=f"{d} devices drawn at random.",
         devices=devices,
         link_latency_s=latency_s,
         link_bandwidth_bytes_per_s=bandwidth,

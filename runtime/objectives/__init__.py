@@ -38,14 +38,13 @@ class Quantity(Enum):
 class Objective:
     """The figure that a search minimises; values are in ``unit``, SI.
 
-    ``meaning`` completes the sentence 'a lower value means ...'; ``value_name`` is the value's name, ending
-    with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit`` unless
-    ``shown`` says otherwise; ``takes`` completes 'a plan takes 2 ...', as 'times as long'.
+    ``value_name`` is the value's name, ending with the unit. People see values in ``shown_unit``, of which
+    ``shown_factor`` make one of ``unit`` unless ``shown`` says otherwise; ``takes`` completes 'a plan takes 2 ...', as
+    'times as long'.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str]
-    meaning: ClassVar[str]
     value_name: ClassVar[str]
     quantities: ClassVar[tuple[Quantity, ...]]  # [Q]
     shown_unit: ClassVar[str] = "ms"
@@ -103,7 +102,6 @@ class Latency(Objective):
     """The seconds of one inference: the makespan of its ops."""
 
     name, unit, value_name = "latency", "s", "makespan_s"
-    meaning = "less time from an input to its result"
     quantities = (Quantity.LATENCY,)
 
 
@@ -111,7 +109,6 @@ class Throughput(Objective):
     """The seconds per inference with many in flight: the load of the busiest resource."""
 
     name, unit, value_name = "throughput", "s", "period_s"
-    meaning = "more inferences a second"
     quantities = (Quantity.PERIOD,)
     shown_unit = "inferences/s"
     bound_name = "upper bound"
@@ -135,7 +132,6 @@ class Energy(Objective):
     """
 
     name, unit, value_name = "energy", "J", "energy_j"
-    meaning = "fewer joules for an inference"
     quantities = (Quantity.ENERGY,)
     shown_unit = "mJ"
     takes = "times the energy"
@@ -145,14 +141,13 @@ class Memory(Objective):
     """The bytes of weights and results that the fullest device holds at its fullest moment, by simulation."""
 
     name, unit, value_name = "memory", "B", "peak_bytes"
-    meaning = "less memory on the fullest device"
     quantities = (Quantity.PEAK,)
     shown_unit, shown_factor = "MB", 1e-6
     takes = "times the memory"
 
 
 LATENCY, THROUGHPUT, ENERGY, MEMORY = Latency(), Throughput(), Energy(), Memory()
-OWN: dict[str, Objective] = {each.name: each for each in (ENERGY, LATENCY, MEMORY, THROUGHPUT)}
+BUILT_IN: dict[str, Objective] = {objective.name: objective for objective in (ENERGY, LATENCY, MEMORY, THROUGHPUT)}
 
 
 @dataclass(frozen=True)
@@ -168,7 +163,6 @@ class Weighted(Objective):
     scales: tuple[float, ...] | None = None  # [T]
 
     unit, value_name = "", "weighted_sum"
-    meaning = "a smaller weighted sum"
     shown_unit, shown_factor = "", 1.0
     takes = "times the weighted sum"
 
@@ -205,10 +199,10 @@ class Weighted(Objective):
     def value(self, *figures: FloatArray) -> FloatArray:
         """Return the weighted sum."""
         assert self.scales is not None, "scaled once the problem is known"
-        known = dict(zip(self.quantities, figures, strict=True))
+        figure_of = dict(zip(self.quantities, figures, strict=True))
         total = sum(share for _, share in self.terms)
         weighted: FloatArray = sum(  # type: ignore[assignment]  # there are terms
-            share / total / scale * term.value(*(known[quantity] for quantity in term.quantities))
+            share / total / scale * term.value(*(figure_of[quantity] for quantity in term.quantities))
             for (term, share), scale in zip(self.terms, self.scales, strict=True)
         )
         return weighted
@@ -216,13 +210,13 @@ class Weighted(Objective):
 
 def objective_names() -> tuple[str, ...]:
     """Return the names of all objectives that ``--objective`` takes."""
-    return tuple(sorted({*OWN, *_modules()}))
+    return tuple(sorted({*BUILT_IN, *_modules()}))
 
 
 def _modules() -> dict[str, str]:
     """Return the module of every further objective by name: files of this folder, entry points of other packages."""
-    own = {module.name.replace("_", "-"): f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)}
-    return {each.name: each.module for each in entry_points(group=PLUG_INS)} | own
+    files = {module.name.replace("_", "-"): f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)}
+    return {entry.name: entry.module for entry in entry_points(group=PLUG_INS)} | files
 
 
 def find_objective(name: str) -> Objective:
@@ -232,8 +226,8 @@ def find_objective(name: str) -> Objective:
     """
     if "=" in name:
         return Weighted.parse(name)
-    if name in OWN:
-        return OWN[name]
+    if name in BUILT_IN:
+        return BUILT_IN[name]
     if name not in objective_names():
         choices = ", ".join(objective_names())
         raise OptionError(

@@ -77,10 +77,10 @@ def _peaks_and_widths(graph: ComputationGraph, device: PlatformDevice) -> tuple[
     """
     types, of_op = np.unique(graph.element_types, return_inverse=True)
     peak, width = np.empty(len(types)), np.ones(len(types))
-    for k, own in enumerate(types.tolist()):
-        runs_in = _PRECISION_OF.get(own, "f32")
-        if device.inference_precision is not None and own in _FLOAT_BITS:
+    for k, element_type in enumerate(types.tolist()):
+        runs_in = _PRECISION_OF.get(element_type, "f32")
+        if device.inference_precision is not None and element_type in _FLOAT_BITS:
             runs_in = device.inference_precision
-            width[k] = _PRECISION_BITS[runs_in] / _FLOAT_BITS[own]
+            width[k] = _PRECISION_BITS[runs_in] / _FLOAT_BITS[element_type]
         peak[k] = device.peak(runs_in)
     return peak[of_op], width[of_op]

@@ -57,7 +57,7 @@ def _with_all(*keys: str) -> AfterValidator:
     """Return a validator that checks that a table has these keys."""
 
     def check(figures: Mapping[Any, float]) -> Mapping[Any, float]:
-        missing = [key for key in keys if key not in {getattr(known, "value", known) for known in figures}]
+        missing = [key for key in keys if key not in {getattr(key, "value", key) for key in figures}]
         if missing:
             raise PydanticCustomError("missing", "no figure for {keys}", {"keys": ", ".join(missing)})
         return figures
@@ -128,7 +128,6 @@ class Platform:
     """Devices and the links of every ordered pair of them; the diagonals of the link tables are ignored."""
 
     name: str
-    description: str
     devices: tuple[PlatformDevice, ...]
     link_latency_s: FloatArray  # [D, D]
     link_bandwidth_bytes_per_s: FloatArray  # [D, D]
@@ -250,7 +249,7 @@ def _platform(document: PlatformDocument) -> Platform:
         for name in entry.names
     ]
     tables = _link_tables(document.links, index)
-    return Platform(document.name, document.description, tuple(devices), *tables, calibration=document.calibration)
+    return Platform(document.name, tuple(devices), *tables, calibration=document.calibration)
 
 
 def _link_tables(links: _PlatformLinks | None, index: dict[str, int]) -> tuple[FloatArray, FloatArray]:

@@ -167,7 +167,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
                 properties=dict(device.properties) if problem.devices else None,
             )
             for device, b, s, w in zip(
-                problem.device_records, problem.memory_bytes, problem.launch_s, problem.known_power_w, strict=True
+                problem.device_records, problem.memory_bytes, problem.launch_s, problem.power_w, strict=True
             )
         ],
         links=_FileLinks(
@@ -201,13 +201,13 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
         [[np.nan if s is None else s for s in op.time_s] for op in document.ops],
         edges,
         output_bytes=outputs,
-        edge_bytes=np.array(sizes, dtype=np.float64),
-        edge_port=np.array([edge.port or 0 for edge in document.edges], dtype=np.int64),
+        edge_bytes=sizes,
+        edge_port=[edge.port or 0 for edge in document.edges],
         link_latency_s=latency_s,
         link_bandwidth_bytes_per_s=bandwidth,
-        weight_bytes=np.array([op.weight_bytes for op in document.ops]),
+        weight_bytes=[op.weight_bytes for op in document.ops],
         memory_bytes=memory,
-        launch_s=np.array([device.launch_s for device in document.devices]),
+        launch_s=[device.launch_s for device in document.devices],
         op_overhead_s=document.op_overhead_s,
         transfer_overhead_s=document.transfer_overhead_s,
         name=document.name,
@@ -222,9 +222,7 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
         if any(d.plugin for d in document.devices)
         else (),
         slowdown=None if document.slowdown is None else _square("slowdown", document.slowdown, k),
-        power_w=[np.nan if d.power_w is None else d.power_w for d in document.devices]
-        if any(d.power_w is not None for d in document.devices)
-        else None,
+        power_w=[np.nan if d.power_w is None else d.power_w for d in document.devices],
     )
 
 

@@ -30,6 +30,9 @@ from hsdag.runtime.objectives import Objective, Quantity
 FREE = float("inf")
 """Bandwidth of a link that costs only its latency, and memory of a device without a limit."""
 
+DEFAULTS = {"link_bandwidth_bytes_per_s": FREE, "memory_bytes": FREE, "power_w": np.nan}
+"""Entries of the tables that ``ScheduleProblem.from_arrays`` fills by itself, where they are not 0."""
+
 
 class CostSource(Enum):
     """The source of a cost model's figures."""
@@ -69,7 +72,7 @@ class ScheduleProblem:
     several devices add up, less 1 each. It is None where devices do not slow each other down, and its diagonal is
     ignored. ``topological_order`` is the order of sequential execution. ``source`` says where the figures come from,
     ``model`` which model they are of, if known, and ``devices`` which OpenVINO devices the names stand for, or nothing.
-    ``power_w`` is the power of devices while they compute, NaN where unknown; None if all are.
+    ``power_w`` is the power of devices while they compute, NaN where unknown.
 
     Raises ValueError when a table has the wrong shape or an entry outside its range, an edge leaves the
     graph, or the order is not topological.
@@ -93,11 +96,11 @@ class ScheduleProblem:
     transfer_overhead_s: float
     topological_order: IntArray  # [N]
     labels: OpLabels
+    power_w: FloatArray  # [D]
     source: CostSource = CostSource.FILE
     model: ModelRecord | None = None
     devices: tuple[DeviceSpec, ...] = ()
     slowdown: FloatArray | None = None  # [D, D]
-    power_w: FloatArray | None = None  # [D]
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -137,7 +140,7 @@ class ScheduleProblem:
             "link_latency_s": self.link_latency_s[off],
             "launch_s": self.launch_s,
             "overheads": np.array([self.op_overhead_s, self.transfer_overhead_s]),
-            "power_w": np.zeros(0) if self.power_w is None else np.nan_to_num(self.power_w, posinf=-1.0),
+            "power_w": self.power_w[~np.isnan(self.power_w)],
         }
         for field, values in finite.items():
             if not np.all(np.isfinite(values) & (values >= 0)):
@@ -153,17 +156,12 @@ class ScheduleProblem:
 
     def check(self, objective: Objective) -> None:
         """Raise OptionError if figures that an objective needs are unknown."""
-        for name, power_w in zip(self.device_names, self.known_power_w, strict=True):
+        for name, power_w in zip(self.device_names, self.power_w, strict=True):
             if Quantity.ENERGY in objective.quantities and np.isnan(power_w):
                 raise OptionError(
                     f"{option('objective')} {objective.name} needs the power of every device, and device {name!r} of "
                     f"problem {self.name!r} has none: give it a power_w, in watts while it computes"
                 )
-
-    @property
-    def known_power_w(self) -> FloatArray:
-        """Return [D] the power of devices while they compute, NaN where unknown."""
-        return np.full(self.num_devices, np.nan) if self.power_w is None else self.power_w
 
     @property
     def num_ops(self) -> int:
@@ -223,8 +221,8 @@ class ScheduleProblem:
     ) -> ScheduleProblem:
         """Build a problem from plain tables; ``others`` are fields by name, of which a single number fills a table.
 
-        ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output, other amounts to
-        0, bandwidths and memory to FREE. An edge carries the first result of its producer unless ``edge_port`` says
+        ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output, other tables to
+        0 or to their ``DEFAULTS``. An edge carries the first result of its producer unless ``edge_port`` says
         otherwise. Raises ValueError as the class does, and when the edges form a cycle.
         """
         times = np.array(time_s, dtype=np.float64)
@@ -237,9 +235,8 @@ class ScheduleProblem:
         fields: dict[str, Any] = {"labels": OpLabels.empty(n), "op_overhead_s": 0.0, "transfer_overhead_s": 0.0}
         fields |= {field: value for field, value in others.items() if value is not None}
         for field, shape in _table_shapes(n, len(src), d).items():
-            if field not in ("slowdown", "power_w") or field in fields:
-                free = FREE if field in ("link_bandwidth_bytes_per_s", "memory_bytes") else 0.0
-                fields[field] = _table(fields.get(field, free), shape)
+            if field != "slowdown" or field in fields:
+                fields[field] = _table(fields.get(field, DEFAULTS.get(field, 0.0)), shape)
         if others.get("edge_bytes") is None:
             fields["edge_bytes"] = fields["output_bytes"][src]
         fields["edge_port"] = fields["edge_port"].astype(np.int64)

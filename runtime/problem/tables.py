@@ -74,13 +74,13 @@ class Levels(NamedTuple):
 
 def tables_of(problem: ScheduleProblem) -> Tables:
     """Return the tables of a problem, in O(N D + E log E)."""
-    own = np.eye(problem.num_devices, dtype=np.bool_)
+    is_same = np.eye(problem.num_devices, dtype=np.bool_)
     into = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     out = Csr.build(problem.num_ops, problem.edge_src, problem.edge_dst)
     return Tables(
         time_s=np.where(problem.supported, problem.time_s, np.inf),
-        latency_s=np.where(own, 0.0, problem.link_latency_s),
-        bandwidth_bytes_per_s=np.where(own, np.inf, problem.link_bandwidth_bytes_per_s),
+        latency_s=np.where(is_same, 0.0, problem.link_latency_s),
+        bandwidth_bytes_per_s=np.where(is_same, np.inf, problem.link_bandwidth_bytes_per_s),
         in_first=into.indptr,
         in_op=into.indices,
         in_bytes=problem.edge_bytes[into.edges],

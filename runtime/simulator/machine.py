@@ -144,9 +144,9 @@ def machine_for(
     if priority is not None:
         ops["value"][:n] = priority[order]
     run, link_table, devices = np.zeros(1, RUN), np.zeros((d, d), LINK), np.zeros(d, DEVICE)
-    own = np.eye(d, dtype=np.bool_)
-    link_table["latency_s"] = np.where(own, 0.0, problem.link_latency_s)
-    link_table["bandwidth_bytes_per_s"] = np.where(own, np.inf, problem.link_bandwidth_bytes_per_s)
+    is_same = np.eye(d, dtype=np.bool_)
+    link_table["latency_s"] = np.where(is_same, 0.0, problem.link_latency_s)
+    link_table["bandwidth_bytes_per_s"] = np.where(is_same, np.inf, problem.link_bandwidth_bytes_per_s)
     devices["launch_s"] = problem.launch_s
     run["mode"], run["links"], run["keep"] = mode, links, keep
     run["op_overhead_s"], run["transfer_overhead_s"] = problem.op_overhead_s, problem.transfer_overhead_s

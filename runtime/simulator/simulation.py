@@ -50,7 +50,6 @@ class Simulation:
     ``transfer_bytes`` count an egress transfer to several devices once, at its largest size.
     """
 
-    semantics: Semantics
     makespan_s: float
     device: IntArray  # [N]
     start_s: FloatArray  # [N]
@@ -137,14 +136,14 @@ def simulate_makespans(
     supported = all_supported(problem, table)
     table = table[supported]
     ranks = ranks[supported][:, problem.topological_order] if of_each and mode == BY_RANK else ranks[:0].reshape(0, 0)
-    found_s = np.empty(len(table))
+    supported_s = np.empty(len(table))
 
     def run_part(part: slice) -> None:
-        run_many(machine_for(problem, semantics, mode, values), table[part], found_s[part], ranks[part])
+        run_many(machine_for(problem, semantics, mode, values), table[part], supported_s[part], ranks[part])
 
     worth = min(len(table), table.size // OPS_PER_THREAD)
     in_parts(run_part, len(table), min(num_threads or usable_cpus(), worth))
-    makespans_s[supported] = found_s
+    makespans_s[supported] = supported_s
     return makespans_s
 
 
@@ -240,7 +239,6 @@ def _result(
         transfer_bytes = float(largest.sum())
     busy_s = end_s - start_s if len(m.excess) > 0 else problem.time_s[np.arange(problem.num_ops), device]
     return Simulation(
-        semantics=semantics,
         makespan_s=makespan_s,
         device=device,
         start_s=start_s,

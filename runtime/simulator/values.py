@@ -41,33 +41,24 @@ def simulated_values(
     Raises OptionError for semantics under which the objective is not defined, and for unknown power.
     """
     problem.check(objective)
-    given = problem, placements, semantics, priority
-    return objective.value(*(_figures(quantity, *given) for quantity in objective.quantities))
-
-
-def _figures(
-    quantity: Quantity,
-    problem: ScheduleProblem,
-    placements: IntArray,
-    semantics: Semantics,
-    priority: ArrayLike | None,
-) -> FloatArray:
-    """Return [B] figures of a quantity."""
-    if quantity is Quantity.LATENCY:
-        return simulate_makespans(problem, placements, semantics, priority)
-    if quantity is Quantity.PERIOD:
-        return period_s(problem, placements, semantics)
-    figures = np.full(len(placements), np.inf)
-    legal = all_supported(problem, placements)
-    if quantity is Quantity.ENERGY and not problem.excess.size:
-        joules = problem.time_s * problem.known_power_w
-        figures[legal] = joules[np.arange(problem.num_ops), placements[legal]].sum(axis=1)
-        return figures
     ranks = None if priority is None else np.asarray(priority)
-    for b in np.flatnonzero(legal).tolist():
-        run = simulate(problem, placements[b], semantics, ranks[b] if ranks is not None and ranks.ndim > 1 else ranks)
-        figures[b] = run.busy_s @ problem.known_power_w if quantity is Quantity.ENERGY else run.peak_memory_bytes.max()
-    return figures
+
+    def figures(quantity: Quantity) -> FloatArray:
+        if quantity is Quantity.LATENCY:
+            return simulate_makespans(problem, placements, semantics, ranks)
+        if quantity is Quantity.PERIOD:
+            return period_s(problem, placements, semantics)
+        values, legal = np.full(len(placements), np.inf), all_supported(problem, placements)
+        if quantity is Quantity.ENERGY and not problem.excess.size:
+            joules = problem.time_s * problem.power_w
+            values[legal] = joules[np.arange(problem.num_ops), placements[legal]].sum(axis=1)
+            return values
+        for b in np.flatnonzero(legal).tolist():
+            run = simulate(problem, placements[b], semantics, ranks if ranks is None or ranks.ndim == 1 else ranks[b])
+            values[b] = run.busy_s @ problem.power_w if quantity is Quantity.ENERGY else run.peak_memory_bytes.max()
+        return values
+
+    return objective.value(*map(figures, objective.quantities))
 
 
 def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semantics | None = None) -> FloatArray:
@@ -88,13 +79,13 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
         return simulate_makespans(problem, placements, replace(semantics, links=links, order=None))
     table = checked_placements(problem, np.asarray(placements))
     supported = all_supported(problem, table)
-    found_s = np.empty(int(supported.sum()))
+    supported_s = np.empty(int(supported.sum()))
     num_devices = problem.num_devices
     load_s = np.empty(num_devices * (1 + num_devices))  # devices, then buses or channels
     steps = float(table.size + len(table) * len(problem.edge_src))
-    run_kernel(_run_many, steps, machine_for(problem, semantics), table[supported], load_s, found_s)
+    run_kernel(_run_many, steps, machine_for(problem, semantics), table[supported], load_s, supported_s)
     periods_s = np.full(len(table), np.inf)
-    periods_s[supported] = found_s
+    periods_s[supported] = supported_s
     return periods_s
 
 

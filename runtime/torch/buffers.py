@@ -157,8 +157,8 @@ class RunState:
 
     def enqueued(self, task: int) -> set[Enqueued]:
         """Return the enqueued tasks that write the buffers that a task reads."""
-        found = {self._writer[b] for b in self.works[task].reads}
-        return {each for each in found if each is not None}
+        writers = {self._writer[b] for b in self.works[task].reads}
+        return {writer for writer in writers if writer is not None}
 
     def store(self, task: int, results: Sequence[Tensor], enqueued: Enqueued | None = None) -> None:
         """Keep those results of a task that are read later.
@@ -199,9 +199,10 @@ class RunState:
                 return
             self._is_over = self.is_cancelled = True
             buffers = self._program.outputs
-            pending = [each for b in buffers.values() if (each := self._writer[b]) is not None and not each.is_over]
+            writers = (self._writer[b] for b in buffers.values())
+            is_pending = any(writer is not None and not writer.is_over for writer in writers)
             results = {name: x for name, b in buffers.items() if (x := self._values[b]) is not None}
-            self.outputs = results if len(results) == len(buffers) and not pending else None
+            self.outputs = results if len(results) == len(buffers) and not is_pending else None
             self._values = [None] * len(self._values)
 
 

@@ -34,7 +34,6 @@ class LogicalDevice:
     does not find on this machine.
 
     Attributes:
-        name: Name that people use for the device.
         torch_device: Torch's name of the physical device: "cpu", "cuda:0", ...
         threads: Number of threads that one op may use on the CPU, at least 1.
         precision: Precision of products of f32 tensors, a name of ``PRECISIONS``; "tf32" on GPUs only.
@@ -52,14 +51,14 @@ class LogicalDevice:
             raise DeviceError(f"device {self.name!r} needs at least one thread, not {self.threads}")
         if not 1 <= self.depth <= MOST_DEPTH:
             raise DeviceError(f"device {self.name!r} needs a depth from 1 to {MOST_DEPTH}, not {self.depth}")
-        known = [name for name in PRECISIONS if self.is_cuda or name != "tf32"]
-        if self.precision not in known:
-            raise DeviceError(f"device {self.name!r} computes in {', '.join(known)}, not in {self.precision!r}")
-        found = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-        if self.torch_device not in ("cpu", *found):
+        precisions = [name for name in PRECISIONS if self.is_cuda or name != "tf32"]
+        if self.precision not in precisions:
+            raise DeviceError(f"device {self.name!r} computes in {', '.join(precisions)}, not in {self.precision!r}")
+        gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        if self.torch_device not in ("cpu", *gpus):
             raise DeviceError(
                 f"device {self.name!r}: torch finds no {self.torch_device} here; "
-                f"CUDA devices: {', '.join(found) or 'none'}"
+                f"CUDA devices: {', '.join(gpus) or 'none'}"
             )
 
     @property
@@ -98,11 +97,7 @@ def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:
 
 
 def resolve_torch_devices(text: str | None) -> DeviceSet:
-    """Return the devices of a list, and the physical devices that they are parts of.
-
-    Args:
-        text: List of devices as ``parse_torch_devices`` takes it, whose errors are raised.
-    """
+    """Return the devices of a list, as ``parse_torch_devices`` does, and the physical devices that they are part of."""
     specs = parse_torch_devices(text)
     names = {spec.name for spec in specs}
     wholes = dict.fromkeys(spec.plugin for spec in specs if spec.plugin not in names)
@@ -114,10 +109,10 @@ def logical_device(spec: DeviceSpec) -> LogicalDevice:
 
     Raises DeviceError if this machine lacks the device, or if a property is unknown or out of range.
     """
-    given = dict(spec.properties)
+    properties = dict(spec.properties)
     number = "threads" if spec.plugin == "cpu" else "depth"
-    precision, count = given.pop("precision", "f32"), given.pop(number, None)
-    if given or not (count is None or count.isdecimal()):
+    precision, count = properties.pop("precision", "f32"), properties.pop(number, None)
+    if properties or not (count is None or count.isdecimal()):
         shown = ", ".join(f"{key}={value}" for key, value in spec.properties.items())
         raise DeviceError(f"device {spec.name!r} over {spec.plugin} takes {number}=N and precision=NAME, not {shown}")
     numbers = {"threads": usable_cpus()} | ({} if count is None else {number: int(count)})

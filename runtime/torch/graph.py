@@ -35,8 +35,6 @@ class Feed:
 
     Attributes:
         tensor: Name of the input.
-        dtype: Element type of the part.
-        shape: Shape of the part.
         ranges: First index and end of the part along each axis of the input; None for the whole input.
     """
 
@@ -135,13 +133,13 @@ def openvino_graph(model: ov.Model) -> TorchGraph:
         if op_type == "Parameter":
             nodes.append(TorchNode(name, op_type, feed=_feed(node, inputs[node.get_name()]), output_bytes=sizes))
             continue
-        known = {k: nodes[u].constants[port] for k, (u, port) in enumerate(reads) if nodes[u].constants}
-        run, in_torch = build_op(node, known)
+        constants = {k: nodes[u].constants[port] for k, (u, port) in enumerate(reads) if nodes[u].constants}
+        run, in_torch = build_op(node, constants)
         is_shape = op_type == "ShapeOf" and node.get_input_partial_shape(0).is_static
-        if is_shape or (op_type != "Result" and len(known) == len(reads)):
+        if is_shape or (op_type != "Result" and len(constants) == len(reads)):
             with torch.no_grad():
-                constants = tuple(run(list(known.values())))
-            nodes.append(TorchNode(name, op_type, constants=constants, output_bytes=sizes))
+                results = tuple(run(list(constants.values())))
+            nodes.append(TorchNode(name, op_type, constants=results, output_bytes=sizes))
         else:
             nodes.append(TorchNode(name, op_type, reads, run, output_bytes=sizes, in_torch=in_torch))
     outputs: dict[str, Ref] = {}

@@ -51,7 +51,6 @@ class WorkerLane:
     threads, too.
 
     Args:
-        name: Name of the resource.
         gpus: GPUs that tasks copy to or from.
         threads: Number of threads that torch uses for one op.
     """
@@ -95,7 +94,6 @@ class StreamLane:
     when all tasks that read it have been seen to end, so no stream uses memory that has returned to an allocator.
 
     Args:
-        name: Name of the resource.
         gpus: The resource's GPU; for a channel between two, the source and the destination.
     """
 
@@ -109,9 +107,9 @@ class StreamLane:
         """Enqueue a task. Raises RuntimeError, as ``task_error`` words it, if the task cannot be enqueued."""
         task = attempt.task
         use(self._streams)
-        for each in state.enqueued(task):
-            if each.lane is not self and not each.is_over:
-                self._streams[0].wait_event(each.event)
+        for writer in state.enqueued(task):
+            if writer.lane is not self and not writer.is_over:
+                self._streams[0].wait_event(writer.event)
         inputs = state.inputs(task)
         try:
             results = state.works[task].run(inputs)

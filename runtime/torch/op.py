@@ -52,11 +52,11 @@ class SourceOp:
     """An OpenVINO op, as builders read it; methods raise NotInTorch where the op is not of the form they ask for.
 
     Attributes:
-        known: Values on the CPU, by input port, of the inputs that depend on no input of the model.
+        constants: Values on the CPU, by input port, of the inputs that depend on no input of the model.
     """
 
     node: ov.Node
-    known: Mapping[int, Tensor] = field(default_factory=dict)
+    constants: Mapping[int, Tensor] = field(default_factory=dict)
 
     @property
     def type(self) -> str:
@@ -124,8 +124,8 @@ class SourceOp:
 
     def value(self, port: int) -> Any:
         """Return the value of an input port, a number or nested lists. Raises NotInTorch if it is not known."""
-        self.require(port in self.known)
-        return self.known[port].tolist()
+        self.require(port in self.constants)
+        return self.constants[port].tolist()
 
     def axes(self, port: int = 1) -> Shape:
         """Return the axes of the first input that an input port lists, counted from the front."""
@@ -137,11 +137,11 @@ def constant_tensor(node: ov.Node) -> Tensor:
 
     Raises UnsupportedOpError for an element type that torch lacks.
     """
-    dtype, given = SourceOp(node).dtype(), node.get_tensor_view()
-    if given.element_type.bitwidth == 4:
-        packed, given = given, ov.Tensor(ov.Type.i8 if dtype is torch.int8 else ov.Type.u8, given.shape)
-        opset13.convert(node, given.element_type.get_type_name()).evaluate([given], [packed])
-    return _from_openvino(given, dtype)
+    dtype, tensor = SourceOp(node).dtype(), node.get_tensor_view()
+    if tensor.element_type.bitwidth == 4:
+        packed, tensor = tensor, ov.Tensor(ov.Type.i8 if dtype is torch.int8 else ov.Type.u8, tensor.shape)
+        opset13.convert(node, tensor.element_type.get_type_name()).evaluate([tensor], [packed])
+    return _from_openvino(tensor, dtype)
 
 
 def by_openvino(op: SourceOp) -> TensorFunction:
@@ -152,10 +152,10 @@ def by_openvino(op: SourceOp) -> TensorFunction:
     if op.type in ("ReadValue", "Assign"):
         raise UnsupportedOpError(f"{op.label} keeps state, which torch devices do not run; use OpenVINO's devices")
     types = [op.dtype(port) for port in range(op.node.get_output_size())]
-    ports = [port for port in range(op.num_inputs) if port not in op.known]
+    ports = [port for port in range(op.num_inputs) if port not in op.constants]
     reads = {port: op.node.get_input_partial_shape(port) for port in ports}
     kinds = [source.get_node().get_type_name() for source in op.node.input_values()]
-    reads |= {port: _as_openvino(x) for port, x in op.known.items() if kinds[port] != "Constant"}
+    reads |= {port: _as_openvino(x) for port, x in op.constants.items() if kinds[port] != "Constant"}
     try:
         compiled = ov.Core().compile_model(alone(op.node, reads), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         request = compiled.create_infer_request()
@@ -166,8 +166,8 @@ def by_openvino(op: SourceOp) -> TensorFunction:
     def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         with busy:
             request.infer([_as_openvino(xs[port]) for port in ports])
-            found = [_from_openvino(request.get_output_tensor(k), dtype) for k, dtype in enumerate(types)]
-        return tuple(x.to(xs[0].device) for x in found)
+            results = [_from_openvino(request.get_output_tensor(k), dtype) for k, dtype in enumerate(types)]
+        return tuple(x.to(xs[0].device) for x in results)
 
     return run
 
@@ -193,22 +193,12 @@ PRECISIONS: dict[str, torch.dtype | None] = {"f32": None, "tf32": None, "bf16": 
 """Torch's element type of each precision to which products may round f32 operands; None if they stay in f32 tensors."""
 
 
-@dataclass(frozen=True)
-class Rounding:
-    """A rounding of the f32 operands of a product to one of ``PRECISIONS``; the result is f32 again."""
-
-    precision: str = "f32"
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """Return the element type to which operands are rounded; None if they keep theirs."""
-        return PRECISIONS[self.precision]
-
-    def applied(self, run: TensorFunction) -> TensorFunction:
-        """Return the function ``run`` of a product with its operands rounded."""
-        if self.precision == "f32":
-            return run
-        return partial(_in_tf32, run) if self.dtype is None else partial(_in_half, run, self.dtype)
+def with_rounded_operands(run: TensorFunction, precision: str) -> TensorFunction:
+    """Return the function of a product with its f32 operands rounded to one of ``PRECISIONS``; its result stays f32."""
+    if precision == "f32":
+        return run
+    dtype = PRECISIONS[precision]
+    return partial(_in_tf32, run) if dtype is None else partial(_in_half, run, dtype)
 
 
 def _in_tf32(run: TensorFunction, xs: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -39,7 +39,6 @@ SAME_NAMES = (
 )
 ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
     **{name: getattr(torch, re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()) for name in SAME_NAMES.split()},
-    "Parameter": lambda x: x,  # takes the tensor that was fed
     "Result": lambda x: x,
     "Identity": lambda x: x,
     "Negative": torch.neg,
@@ -238,8 +237,8 @@ def _gather(op: SourceOp) -> TensorFunction:
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         where = xs[1].reshape(-1).to(torch.int64)
         where = torch.where(where < 0, where + size, where) if from_end else where
-        found = xs[0].index_select(axis, where.clamp(0, last))
-        return (found.masked_fill_(((where < 0) | (where > last)).reshape(along), 0).reshape(result),)
+        rows = xs[0].index_select(axis, where.clamp(0, last))
+        return (rows.masked_fill_(((where < 0) | (where > last)).reshape(along), 0).reshape(result),)
 
     return run
 
@@ -319,8 +318,8 @@ def _max_pool(op: SourceOp) -> TensorFunction:
     op.require(op.node.get_output_size() == 1 or not op.node.output(1).get_target_inputs())
     windows = _pool_windows(op)
     pool = _along("max_pool", windows.kernel)
-    given = (windows.strides, windows.padding, windows.dilations)
-    return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, *given),)
+    settings = (windows.strides, windows.padding, windows.dilations)
+    return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, *settings),)
 
 
 def _avg_pool(op: SourceOp) -> TensorFunction:
@@ -331,8 +330,8 @@ def _avg_pool(op: SourceOp) -> TensorFunction:
     exclude = bool(op.attribute("exclude-pad")) or not is_padded  # as in OpenVINO: what lies beyond is no padding
     op.require(set(windows.dilations) == {1}, not (exclude and windows.sides))  # there torch divides by other counts
     pool = _along("avg_pool", windows.kernel)
-    given = (windows.strides, windows.padding, False, not exclude)
-    return lambda xs: (pool(windows.padded(xs[0]), windows.kernel, *given),)
+    settings = (windows.strides, windows.padding, False, not exclude)
+    return lambda xs: (pool(windows.padded(xs[0]), windows.kernel, *settings),)
 
 
 BUILDERS: dict[str, Builder] = {
@@ -381,15 +380,15 @@ BUILDERS_OF_REALS: dict[str, Builder] = {
 """Builders by type of op, for ops that torch runs only if the first operand has a floating-point type."""
 
 
-def build_op(node: ov.Node, known: Mapping[int, Tensor] | None = None) -> tuple[TensorFunction, bool]:
+def build_op(node: ov.Node, constants: Mapping[int, Tensor] | None = None) -> tuple[TensorFunction, bool]:
     """Return a function that runs the op on torch tensors, and whether torch itself runs it.
 
     Raises UnsupportedOpError, which names the op, for ops with state and ops that OpenVINO does not run either.
 
     Args:
-        known: Values, by input port, of the inputs that depend on no input of the model.
+        constants: Values, by input port, of the inputs that depend on no input of the model.
     """
-    op = SourceOp(node, known or {})
+    op = SourceOp(node, constants or {})
     for port in range(node.get_output_size()):
         op.dtype(port)
     broadcast = str(node.get_attributes().get("auto_broadcast", "numpy")).lower()

@@ -75,10 +75,10 @@ class PlainExecutor(Closing):
     def outputs(self) -> dict[str, Tensor]:
         """Return copies of the results of the last inference; on GPUs, the caller's current stream makes them."""
         self.synchronize()
-        found = {name: x.clone() for name, x in self._outputs.items()}
+        results = {name: x.clone() for name, x in self._outputs.items()}
         if self._stream is not None:  # the next inference may overwrite the results
             torch.cuda.current_stream(self._device.physical).synchronize()
-        return found
+        return results
 
     def close(self) -> None:
         """Release the results and the CUDA graph."""

@@ -18,7 +18,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.executor.tasks import Resource, TaskGraph
 from hsdag.runtime.torch.devices import LogicalDevice
 from hsdag.runtime.torch.graph import Feed, TorchGraph
-from hsdag.runtime.torch.op import PRODUCTS, Rounding, Tensor, TensorFunction
+from hsdag.runtime.torch.op import PRECISIONS, PRODUCTS, Tensor, TensorFunction, with_rounded_operands
 
 QUEUE = 2
 """Number of tasks that a thread holds at once: one runs, and the next is queued, to start without delay."""
@@ -53,8 +53,6 @@ class Program:
     """A placed graph as tasks with their work.
 
     Attributes:
-        device_of: Device of each node.
-        buffer_device: Device of each buffer.
         uses: Number of reads of each buffer; being an output of the graph counts as one.
         feeds: Part of an input that is copied into a buffer, by buffer.
         constants: Node, port and buffer of each constant, and its element type there if it is not its own.
@@ -83,19 +81,19 @@ class Program:
 
         This is for a single device, which runs the tasks one after another; no result is taken to be a view.
         """
-        held, left = dict[int, float](), list(self.uses)
+        size_of, left = dict[int, float](), list(self.uses)
         peak = now = 0.0
         for work in self.works:
             sizes = self.graph.nodes[work.node].output_bytes
             for buffer, size in zip(work.writes, sizes, strict=False):
                 if buffer != UNUSED:
-                    held[buffer] = size
+                    size_of[buffer] = size
                     now += size
             peak = max(peak, now)
             for buffer in work.reads:
                 left[buffer] -= 1
                 if not left[buffer]:
-                    now -= held.pop(buffer, 0.0)  # inputs and constants are there before and after
+                    now -= size_of.pop(buffer, 0.0)  # inputs and constants are there before and after
         return peak
 
     def task_priority(self, op_priority: FloatArray) -> FloatArray:
@@ -135,10 +133,10 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
             writes = tuple(buffers.get((v, port, here), UNUSED) for port in range(max(places[v], default=-1) + 1))
             is_apart = devices[here].is_cuda and not node.in_torch
             resource = beside.setdefault((here, None), len(devices) + len(beside)) if is_apart else here
-            rounding = Rounding(devices[here].precision) if node.in_torch and node.op_type in PRODUCTS else Rounding()
-            works.append(Work(v, node.name, resource, rounding.applied(node.run), reads, writes))
+            precision = devices[here].precision if node.in_torch and node.op_type in PRODUCTS else "f32"
+            works.append(Work(v, node.name, resource, with_rounded_operands(node.run, precision), reads, writes))
             for buffer in reads:
-                readers.setdefault(buffer, set()).add(rounding.dtype)
+                readers.setdefault(buffer, set()).add(PRECISIONS[precision])
         sent = [(port, d) for port, there in sorted(places[v].items()) for d in sorted(there - {here})]
         for port, d in sent:
             resource = beside.setdefault((here, d), len(devices) + len(beside))

@@ -80,9 +80,9 @@ def of_model(setup: WorkerSetup) -> GraphSource:
 
     def reference(candidate: Candidate, limit_s: float | None, _: Inputs) -> Arrays:
         candidates.open(candidate.target, candidate, limit_s)
-        found = candidates.outputs(candidate.target)
+        outputs = candidates.outputs(candidate.target)
         candidates.close(candidate.target)
-        return found
+        return outputs
 
     named = zip(measured.model.inputs, measured.courses[0].inferences[0], strict=True)
     inputs = {input_name(port): array_of(tensor) for port, tensor in named}
@@ -100,9 +100,9 @@ def of_problem(setup: WorkerSetup) -> GraphSource:
 
     def reference(_: Candidate, __: float | None, inputs: Inputs) -> Arrays:
         sources = [[u for u, _ in node.reads] for node in graph.nodes]
-        given = {name: torch.as_tensor(x) for name, x in inputs.items()}
+        tensors = {name: torch.as_tensor(x) for name, x in inputs.items()}
         wanted = [v for v, _ in graph.outputs.values()]
-        values = double_values(problem.labels.expressions, sources, graph.order.tolist(), given, set(wanted))
+        values = double_values(problem.labels.expressions, sources, graph.order.tolist(), tensors, set(wanted))
         return [values[v].numpy() for v in wanted]
 
     inputs = random_inputs(graph, setup.seed)
@@ -200,8 +200,8 @@ class TorchWorker(CallHandler):
         """Return the timeline of the inference with the median latency of ``runs``."""
         request = self._request(candidate, limit_s=inference_limit_s)
         with request.executor:
-            found = timed(request, runs)
-        return sorted(found, key=lambda run: run[0])[(runs - 1) // 2][1]
+            inferences = timed(request, runs)
+        return sorted(inferences, key=lambda run: run[0])[(runs - 1) // 2][1]
 
     def op_times(
         self,
@@ -217,7 +217,6 @@ class TorchWorker(CallHandler):
 
         Args:
             of: Device, by OpenVINO's name.
-            runs: Largest number of inferences.
             for_s: Seconds after which no further inference is started.
         """
         begin_s = time.perf_counter()
@@ -226,21 +225,21 @@ class TorchWorker(CallHandler):
             compile_s = time.perf_counter() - begin_s
             device = self._devices[of]
             taken = MemoryTaken(device) if device.is_cuda else None
-            found = timed(request, runs, for_s)
+            inferences = timed(request, runs, for_s)
             memory_bytes = None
             if taken is not None:
                 sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
                 memory_bytes = taken.left_bytes(executor.program.peak_bytes) / sharing
-        taken_s = np.zeros((len(found), self._source.graph.num_nodes))
-        for k, (_, timeline) in enumerate(found):
+        taken_s = np.zeros((len(inferences), self._source.graph.num_nodes))
+        for k, (_, timeline) in enumerate(inferences):
             taken_s[k, executor.program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
-        low, middle, high = np.quantile([latency_s for latency_s, _ in found], [0.25, 0.5, 0.75])
+        low, middle, high = np.quantile([latency_s for latency_s, _ in inferences], [0.25, 0.5, 0.75])
         median_s = np.median(taken_s, axis=0).tolist()
         return {
             "primitives": [([v], s, 0, self._source.graph.nodes[v].op_type) for v, s in enumerate(median_s) if s > 0],
             "latency_s": float(middle),
             "spread": float((high - low) / middle),
-            "runs": len(found),
+            "runs": len(inferences),
             "resident_bytes": executor.residents.size_bytes,
             "memory_bytes": memory_bytes,
             "compile_s": compile_s,
@@ -254,23 +253,25 @@ class TorchWorker(CallHandler):
         devices = [self._devices[name] for name in what.devices]
         with TorchExecutor(probe_program(devices, what.tensors, what.size_bytes)) as executor:
             sent = np.arange(what.size_bytes).astype(np.uint8)
-            asked = TorchRequest(executor)
+            request = TorchRequest(executor)
             executor.load({"sent": sent})
-            found = timed(asked, what.runs, what.for_s)
-            if not np.array_equal(_array_of(asked.wait()["y"]), sent):
+            inferences = timed(request, what.runs, what.for_s)
+            if not np.array_equal(_array_of(request.wait()["y"]), sent):
                 raise ExecutionError(f"a copy from {devices[0].name} to {devices[-1].name} is damaged")
-        rest_s = [latency_s - float((each.ops.end_s - each.ops.start_s).sum()) for latency_s, each in found]
+        rest_s = [
+            latency_s - float((timeline.ops.end_s - timeline.ops.start_s).sum()) for latency_s, timeline in inferences
+        ]
         return Probed(float(np.median(rest_s)), median_error_s(rest_s), what.size_bytes)
 
     def contention(self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec] = ()) -> Beside:
         """Return one window of devices alone and side by side, each with the graph or a small model of its own."""
         graph = None if kind == "model" else openvino_graph(probe_model(kind))
         with ExitStack() as stack:
-            each = [self._request(Candidate(spec.openvino_name), graph) for spec in (*devices, *whole_devices)]
-            for request in each:
+            requests = [self._request(Candidate(spec.openvino_name), graph) for spec in (*devices, *whole_devices)]
+            for request in requests:
                 stack.enter_context(request.executor)
                 request.infer()
-            return times_beside(each, len(whole_devices))
+            return times_beside(requests, len(whole_devices))
 
     def pulse(self) -> list[float]:
         """Return nothing: there is no small model that is always the same."""
@@ -300,9 +301,9 @@ class TorchWorker(CallHandler):
         graph = graph or self._source.graph
         devices = [self._devices[name] for name in names]
         placement = np.zeros(graph.num_nodes) if candidate.devices is None else map(names.index, candidate.devices)
-        given = candidate.priority
-        last = len(given) if given else 0  # ops without a rank come after the others
-        priority = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
+        ranks = candidate.priority
+        last = len(ranks) if ranks else 0  # ops without a rank come after the others
+        priority = None if ranks is None else np.array([last if r is None else r for r in ranks], dtype=np.float64)
         executor = TorchExecutor(build_program(graph, list(placement), devices), priority=priority)
         try:
             executor.load(inputs)
@@ -335,12 +336,7 @@ class MemoryTaken:
 
 
 def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: int) -> Program:
-    """Return a program whose op on the first device makes tensors that an op on the last device reads.
-
-    Args:
-        tensors: Number of tensors.
-        size_bytes: Size of each tensor.
-    """
+    """Return a program whose op on the first device makes several tensors that an op on the last device reads."""
     sizes = (float(size_bytes),) * tensors
     nodes = (
         TorchNode("sent", feed=Feed("sent", torch.uint8, (size_bytes,))),
@@ -353,8 +349,8 @@ def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: in
 def timed(request: TorchRequest, runs: int, for_s: float = math.inf) -> list[tuple[float, Timeline]]:
     """Return seconds and timelines of ``runs`` inferences after warm-ups, or of fewer as ``latencies`` does."""
     timelines: list[Timeline] = []
-    found = latencies(request, runs, for_s, after_each=lambda: timelines.append(request.run.timeline))
-    return list(zip(found, timelines, strict=True))
+    latencies_s = latencies(request, runs, for_s, after_each=lambda: timelines.append(request.run.timeline))
+    return list(zip(latencies_s, timelines, strict=True))
 
 
 def latencies(
@@ -370,19 +366,17 @@ def latencies(
 
     Args:
         for_s: Seconds after which no further inference is started.
-        warm_ups: Number of inferences before those that are timed.
         least_runs: Number of inferences that are timed even after ``for_s``, if ``runs`` is not smaller.
-        after_each: Function called after each timed inference.
     """
     for _ in range(warm_ups):
         request.infer()
-    found: list[float] = []
+    latencies_s: list[float] = []
     end_s = time.perf_counter() + for_s
-    while len(found) < runs and (len(found) < least_runs or time.perf_counter() < end_s):
+    while len(latencies_s) < runs and (len(latencies_s) < least_runs or time.perf_counter() < end_s):
         request.infer()
-        found.append(request.latency)
+        latencies_s.append(request.latency)
         after_each()
-    return found
+    return latencies_s
 
 
 def _array_of(tensor: torch.Tensor) -> NDArray[Any]:

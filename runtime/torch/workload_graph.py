@@ -160,8 +160,8 @@ def _feed(name: str, tensor: str, ranges: tuple[tuple[int, int], ...], size_byte
     width = size_bytes / max(1, prod(shape))
     element_type = next((kind for kind, size in ELEMENT_BYTES.items() if size == width), None)
     if element_type is None:
-        known = ", ".join(f"{size} ({kind})" for kind, size in ELEMENT_BYTES.items())
-        raise ModelError(f"op {name!r}: {width:g} bytes per element match none of {known}; correct its output_bytes")
+        sizes = ", ".join(f"{size} ({kind})" for kind, size in ELEMENT_BYTES.items())
+        raise ModelError(f"op {name!r}: {width:g} bytes per element match none of {sizes}; correct its output_bytes")
     return Feed(tensor, TORCH_ELEMENTS[element_type], shape, ranges)
 
 
@@ -175,10 +175,8 @@ def double_values(
     """Return the result of each op, computed in double precision. Raises FileFormatError as ``build_expression`` does.
 
     Args:
-        expressions: Expression of each op.
         sources: Ops that each op reads.
         order: All ops in topological order.
-        inputs: Tensors of the inputs by name.
         wanted: Ops whose results are kept, the others being dropped after their last use; None keeps all.
     """
     doubled = {name: x.to(torch.complex128 if x.is_complex() else torch.float64) for name, x in inputs.items()}
@@ -209,9 +207,9 @@ def random_inputs(graph: TorchGraph, seed: int = 0) -> dict[str, Tensor]:
         shapes[feed.tensor] = tuple(map(max, ends, shapes.get(feed.tensor, ends)))
         types[feed.tensor] = feed.dtype
     generator = torch.Generator().manual_seed(seed)
-    found = {}
+    inputs = {}
     for name, shape in shapes.items():
         scale = shape[0] ** -0.5 if len(shape) > 1 else 1.0
         kind = torch.complex64 if types[name].is_complex else torch.float32
-        found[name] = (scale * torch.randn(shape, generator=generator, dtype=kind)).to(types[name])
-    return found
+        inputs[name] = (scale * torch.randn(shape, generator=generator, dtype=kind)).to(types[name])
+    return inputs

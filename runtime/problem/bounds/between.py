@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.base.kernels import kernel, run_kernel
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.problem.bounds.relaxation import Neighbours, Relaxation
 
 UNRELATED = -1.0
@@ -20,18 +20,16 @@ PRICED = 0.7
 MOMENTS = 128
 """Number of points of the grid on which the best begin and end of a window are sought."""
 
-Side = tuple[IntArray, IntArray, FloatArray, FloatArray]
-"""Neighbours in compiled code: indptr, indices, sent_s, apart_s."""
-Own = tuple[FloatArray, FloatArray, FloatArray]
+Ops = tuple[FloatArray, FloatArray, FloatArray]
 """Ops in compiled code: time_s, busy_s, overhead_s."""
 
 
 def heads_and_tails(problem: Relaxation) -> tuple[FloatArray, FloatArray]:
     """Return [M] the least seconds from the beginning to the start of each op, and from its end to the end; O(E K)."""
-    own = problem.time_s, problem.busy_s, problem.overhead_s
+    ops = problem.time_s, problem.busy_s, problem.overhead_s
     steps = len(problem.inputs.indices)
-    head_s = run_kernel(_sweep, steps, _side(problem.inputs), own, True)
-    return head_s, run_kernel(_sweep, steps, _side(problem.outputs), own, False)
+    head_s = run_kernel(_sweep, steps, problem.inputs, ops, True)
+    return head_s, run_kernel(_sweep, steps, problem.outputs, ops, False)
 
 
 def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) -> FloatArray:
@@ -44,15 +42,10 @@ def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) ->
     at first only a's device has its result, and at last only v's what v reads. The time between two ops rests on times
     between ops that lie within: O(M E K), and O(M^3) for loads.
     """
-    own = problem.time_s, problem.busy_s, problem.overhead_s
-    sides = (_side(problem.inputs), _side(problem.outputs))
+    ops = problem.time_s, problem.busy_s, problem.overhead_s
     steps = problem.num_ops * len(problem.inputs.indices)
-    between_s: FloatArray = run_kernel(_all_pairs, steps, *sides, own, prices, with_loads)
+    between_s: FloatArray = run_kernel(_all_pairs, steps, problem.inputs, problem.outputs, ops, prices, with_loads)
     return between_s
-
-
-def _side(neighbours: Neighbours) -> Side:
-    return neighbours.indptr, neighbours.indices, neighbours.sent_s, neighbours.apart_s
 
 
 @kernel
@@ -86,15 +79,14 @@ def _earliest(far_s: FloatArray, head_s: FloatArray, near_s: FloatArray, base_s:
 
 
 @kernel
-def _meet(side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, is_join: bool) -> float:
+def _meet(side: Neighbours, ops: Ops, v: int, anchor: int, known_s: FloatArray, is_join: bool) -> float:
     """Return the least seconds between v and ``anchor`` by the neighbours of v between them; UNRELATED without any.
 
     ``known_s`` [M] is the same for these neighbours. A join looks at inputs, a fork at outputs: there v goes first, the
     overhead of each op is behind it, and the anchor itself takes no time.
     """
-    indptr, indices, sent_s, apart_s = side
-    time_s, busy_s, overhead_s = own
-    first, last = indptr[v], indptr[v + 1]
+    time_s, busy_s, overhead_s = ops
+    first, last = side.indptr[v], side.indptr[v + 1]
     far_s, head_s, near_s = np.empty(last - first), np.empty(last - first), np.empty(last - first)
     least_s = np.inf
     for d in range(time_s.shape[1]):
@@ -102,12 +94,12 @@ def _meet(side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, is_joi
             continue
         num = 0
         for k in range(first, last):
-            u = indices[k]
+            u = side.indices[k]
             if u == anchor:
-                far_s[num], head_s[num] = sent_s[k, d], 0.0
+                far_s[num], head_s[num] = side.sent_s[k, d], 0.0
                 near_s[num] = (overhead_s[u] if is_join else 0.0) if time_s[u, d] < np.inf else np.inf
             elif known_s[u] >= 0:
-                far_s[num], near_s[num] = known_s[u] + apart_s[k, d], busy_s[u, d]
+                far_s[num], near_s[num] = known_s[u] + side.apart_s[k, d], busy_s[u, d]
                 head_s[num] = known_s[u] if is_join else known_s[u] - overhead_s[u]
             else:
                 continue
@@ -120,43 +112,42 @@ def _meet(side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, is_joi
 
 
 @kernel
-def _sweep(side: Side, own: Own, is_join: bool) -> FloatArray:
+def _sweep(side: Neighbours, ops: Ops, is_join: bool) -> FloatArray:
     """Return [M] the least seconds from the source to every op by joins, or from every op to the sink by forks."""
-    num_ops = len(own[0])
+    num_ops = len(ops[0])
     known_s = np.zeros(num_ops)
     for i in range(1, num_ops):
         v, anchor = (i, 0) if is_join else (num_ops - 1 - i, num_ops - 1)
-        known_s[v] = _meet(side, own, v, anchor, known_s, is_join)
+        known_s[v] = _meet(side, ops, v, anchor, known_s, is_join)
     return known_s
 
 
 @kernel
 def _apart(
-    side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, other_s: FloatArray, least_s: float
+    side: Neighbours, ops: Ops, v: int, anchor: int, known_s: FloatArray, other_s: FloatArray, least_s: float
 ) -> float:
     """Return the least seconds between v and ``anchor`` on different devices, at least ``least_s``.
 
     ``other_s`` [M] is the same for neighbours of v: each between them is itself on another device than the anchor, or
     sends its result to another device.
     """
-    indptr, indices, sent_s, apart_s = side
-    time_s, _, _ = own
-    for k in range(indptr[v], indptr[v + 1]):
-        u, found_s = indices[k], np.inf
+    time_s, _, _ = ops
+    for k in range(side.indptr[v], side.indptr[v + 1]):
+        u, earliest_s = side.indices[k], np.inf
         for d in range(time_s.shape[1]):
             if u == anchor:
-                found_s = min(found_s, sent_s[k, d])
+                earliest_s = min(earliest_s, side.sent_s[k, d])
             elif known_s[u] >= 0:
-                found_s = min(found_s, known_s[u] + apart_s[k, d], other_s[u] + time_s[u, d])
+                earliest_s = min(earliest_s, known_s[u] + side.apart_s[k, d], other_s[u] + time_s[u, d])
         if u == anchor or known_s[u] >= 0:
-            least_s = max(least_s, found_s)
+            least_s = max(least_s, earliest_s)
     return least_s
 
 
 @kernel
-def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: bool) -> FloatArray:
+def _all_pairs(ins: Neighbours, outs: Neighbours, ops: Ops, prices: FloatArray, with_loads: bool) -> FloatArray:
     """Return [M, M] the least seconds between pairs, computed from the last first op on, second ops in order."""
-    time_s, busy_s, overhead_s = own
+    time_s, busy_s, overhead_s = ops
     num_ops = len(busy_s)
     most = prices.max()
     from_s, to_s = np.full((num_ops, num_ops), UNRELATED), np.full((num_ops, num_ops), UNRELATED)
@@ -169,10 +160,10 @@ def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: 
     left_s, rates = np.empty(num_ops), np.empty(num_ops)
     for a in range(num_ops - 1, -1, -1):
         for v in range(a + 1, num_ops):
-            least_s = _meet(ins, own, v, a, from_s[a], True)
+            least_s = _meet(ins, ops, v, a, from_s[a], True)
             if least_s < 0:
                 continue
-            least_s = max(least_s, _meet(outs, own, a, v, to_s[v], False))
+            least_s = max(least_s, _meet(outs, ops, a, v, to_s[v], False))
             if with_loads:
                 num, load_s = 0, 0.0
                 for w in range(a + 1, v):
@@ -185,8 +176,8 @@ def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: 
                         num += 1
                 if load_s > PRICED * least_s:
                     least_s = max(least_s, _packed(head_s[:, :num], tail_s[:, :num], left_s[:num], rates[:num], most))
-                apart_from_s[a, v] = _apart(ins, own, v, a, from_s[a], apart_from_s[a], least_s)
-                apart_to_s[v, a] = _apart(outs, own, a, v, to_s[v], apart_to_s[v], least_s)
+                apart_from_s[a, v] = _apart(ins, ops, v, a, from_s[a], apart_from_s[a], least_s)
+                apart_to_s[v, a] = _apart(outs, ops, a, v, to_s[v], apart_to_s[v], least_s)
             from_s[a, v] = to_s[v, a] = least_s
     return from_s
 
@@ -237,7 +228,7 @@ def _best_moment(bounds_s: FloatArray, run_s: FloatArray, rate: FloatArray, pric
 def _ahead(bound: FloatArray, run: FloatArray, rate: FloatArray) -> FloatArray:
     """Return [MOMENTS] the work that has to run after 0, 1, 2 and so on, of items [I] that begin from ``bound`` on."""
     whole, partial, partial_rate = np.zeros(MOMENTS + 1), np.zeros(MOMENTS + 1), np.zeros(MOMENTS + 1)
-    found = np.empty(MOMENTS)
+    work = np.empty(MOMENTS)
     for i in range(len(run)):
         begun = min(bound[i], MOMENTS - 1.0)
         k, last = int(begun), min(int(begun + run[i]), MOMENTS - 1)
@@ -249,6 +240,6 @@ def _ahead(bound: FloatArray, run: FloatArray, rate: FloatArray) -> FloatArray:
     ahead, left, left_rate = whole.sum(), 0.0, 0.0
     for k in range(MOMENTS):
         left, left_rate = left + partial[k], left_rate + partial_rate[k]
-        found[k] = ahead + left - left_rate * k
+        work[k] = ahead + left - left_rate * k
         ahead -= whole[k]
-    return found
+    return work

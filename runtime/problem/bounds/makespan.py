@@ -48,7 +48,7 @@ def lower_bound(
 
 def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution, pairs_effort: float) -> Bound:
     if quantity is Quantity.ENERGY:
-        least_j = np.nanmin(problem.time_s * problem.known_power_w, axis=1)
+        least_j = np.nanmin(problem.time_s * problem.power_w, axis=1)
         return Bound(float(least_j.sum()), "every op where it takes least energy")
     if quantity is Quantity.PEAK:
         weights = problem.weight_bytes
@@ -85,8 +85,8 @@ def makespan_bound(problem: ScheduleProblem, pairs_effort: float = PAIRS_EFFORT)
     return _larger(best, largest_refuted_s(relaxed, head_s, tail_s, prices, best.value), WINDOWS)
 
 
-def _larger(found: Bound, value_s: float, argument: str) -> Bound:
-    return Bound(value_s, argument) if value_s > found.value * (1 + ROUNDING) else found
+def _larger(best: Bound, value_s: float, argument: str) -> Bound:
+    return Bound(value_s, argument) if value_s > best.value * (1 + ROUNDING) else best
 
 
 EFFORT = 3e6
@@ -112,15 +112,15 @@ def largest_refuted_s(
     span_s = problem.time_s.min(axis=1)
     begins_s, ends_s = (_moments(np.concatenate([x, x + span_s]), count) for x in (head_s, tail_s))
     inputs = problem.inputs
-    own = np.repeat(np.arange(problem.num_ops), np.diff(problem.inputs.indptr))
-    apart_s = (inputs.apart_s + problem.time_s[own]).min(axis=1)
-    is_inner = (inputs.indices > 0) & (own < problem.num_ops - 1)
+    reader = np.repeat(np.arange(problem.num_ops), np.diff(problem.inputs.indptr))
+    apart_s = (inputs.apart_s + problem.time_s[reader]).min(axis=1)
+    is_inner = (inputs.indices > 0) & (reader < problem.num_ops - 1)
     # [E] the makespan from which on both ops of an edge may be on different devices
-    changes_s = np.where(is_inner, head_s[inputs.indices] + apart_s + tail_s[own], 0.0)
+    changes_s = np.where(is_inner, head_s[inputs.indices] + apart_s + tail_s[reader], 0.0)
 
     def excess_s(makespan_s: float) -> float:
         joined = changes_s > makespan_s * (1 + TOLERANCE)
-        ends = (own[joined], inputs.indices[joined])
+        ends = (reader[joined], inputs.indices[joined])
         edges = coo_array((np.ones(len(ends[0])), ends), shape=(problem.num_ops, problem.num_ops))
         cluster = connected_components(edges, directed=False)[1].astype(np.int64)  # [M]
         due_s = makespan_s - tail_s + problem.overhead_s

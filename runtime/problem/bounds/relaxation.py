@@ -6,6 +6,7 @@ Legend: M ops, E edges, D devices, K kinds of devices.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +14,8 @@ from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, in
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """The ops on one side of every op: those of op v are ``indices[indptr[v]:indptr[v + 1]]``.
+class Neighbours(NamedTuple):
+    """The ops on one side of every op, as compiled code reads them: op v has ``indices[indptr[v]:indptr[v + 1]]``.
 
     Column k of the tables is for v on a device of kind k and its neighbour on the other device that suits best.
     """
@@ -92,25 +92,28 @@ class Relaxation:
 
 
 def _neighbours(
-    own: IntArray,
-    other: IntArray,
+    ends: IntArray,
+    others: IntArray,
     size_bytes: FloatArray,
     time_s: FloatArray,
     latency_s: FloatArray,
     s_per_byte: FloatArray,
 ) -> Neighbours:
-    """Return the ``other`` ends of edges by their ``own``; link tables [D, D] are by the device of the other end."""
-    order = np.argsort(own, kind="stable")
-    own, other, size_bytes = own[order], other[order], size_bytes[order]
-    indptr = np.searchsorted(own, np.arange(len(time_s) + 1))
+    """Return the neighbours ``others`` [E] of the ops ``ends`` [E]; ``time_s`` is [M, D].
+
+    Link tables [D, D] have a row for the neighbour's device, and a column for the op's.
+    """
+    order = np.argsort(ends, kind="stable")
+    ends, others, size_bytes = ends[order], others[order], size_bytes[order]
+    indptr = np.searchsorted(ends, np.arange(len(time_s) + 1))
     num_devices = time_s.shape[1]
-    sent_s, apart_s = np.full((2, len(own), num_devices), np.inf)
+    sent_s, apart_s = np.full((2, len(ends), num_devices), np.inf)
     for d in range(num_devices):
         for g in range(num_devices):
             if g != d:
-                run_s, link_s = time_s[other, g], latency_s[g, d] + size_bytes * s_per_byte[g, d]
+                run_s, link_s = time_s[others, g], latency_s[g, d] + size_bytes * s_per_byte[g, d]
                 np.minimum(sent_s[:, d], np.where(np.isfinite(run_s), link_s, np.inf), out=sent_s[:, d])
                 np.minimum(apart_s[:, d], link_s + run_s, out=apart_s[:, d])
     is_free: BoolArray = size_bytes < 0
-    sent_s[is_free], apart_s[is_free] = 0.0, time_s[other[is_free]].min(axis=1, keepdims=True)
-    return Neighbours(indptr, other, sent_s, apart_s)
+    sent_s[is_free], apart_s[is_free] = 0.0, time_s[others[is_free]].min(axis=1, keepdims=True)
+    return Neighbours(indptr, others, sent_s, apart_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,12 +44,31 @@ def period_bound(problem: ScheduleProblem) -> Bound:
 
 
 def shared_load(problem: ScheduleProblem) -> tuple[float, FloatArray]:
-    """Return the least seconds of the busiest device, overheads included, and the prices [D] that show it."""
+    """Return a lower bound of the busiest device's seconds, overheads included, and the prices [D] that show it.
+
+    For any prices that add up to 1 the busiest load is at least what all work costs where it is cheapest: the
+    Lagrangian dual of choosing devices. The prices begin equal and follow the loads of that choice, with steps that
+    become smaller.
+    """
     busy_s = np.where(problem.supported, problem.time_s, np.inf) + problem.op_overhead_s
     are_alike = bool((busy_s == busy_s[:, :1]).all())
     rounds = 1 if are_alike else int(np.clip(ROUNDS_OF_OPS / busy_s.size, 10, MOST_ROUNDS))
-    equal = np.full(problem.num_devices, 1.0 / problem.num_devices)
-    return dual_load(lambda prices: loads_of_ops(busy_s, prices), equal, rounds)
+    ops = np.arange(problem.num_ops)
+    prices = best_prices = np.full(problem.num_devices, 1.0 / problem.num_devices)
+    best_s, weights = 0.0, np.log(prices)
+    for step in range(rounds):
+        if step:
+            prices = np.exp(weights)
+            prices /= prices.sum()
+        cheapest = np.argmin(busy_s * prices, axis=1)
+        loads_s = np.bincount(cheapest, busy_s[ops, cheapest], problem.num_devices)
+        bound_s = float(loads_s @ prices)
+        if bound_s > best_s:
+            best_s, best_prices = bound_s, prices
+        if np.isinf(bound_s):
+            break
+        weights += (2.0 / np.sqrt(step + 4.0)) * (loads_s / max(float(loads_s.max()), 1e-300))
+    return best_s, best_prices
 
 
 def critical_path_s(problem: ScheduleProblem) -> float:
@@ -65,34 +83,3 @@ def _best_s(problem: ScheduleProblem) -> FloatArray:
     """Return [N] the seconds of every op on its best device."""
     best_s: FloatArray = np.nanmin(problem.time_s, axis=1)
     return best_s
-
-
-def dual_load(
-    loads_at: Callable[[FloatArray], FloatArray], prices: FloatArray, rounds: int
-) -> tuple[float, FloatArray]:
-    """Return a lower bound of the busiest device's load in the best division, and the prices [D] that show it.
-
-    For any prices that add up to 1 the busiest load is at least what all work costs where it is cheapest: the
-    Lagrangian dual of choosing devices. ``loads_at`` returns the loads [D] of that choice. The prices follow the loads,
-    with steps that become smaller; the first ones, ``prices``, always count.
-    """
-    best, best_prices = 0.0, prices
-    weights = np.log(np.maximum(prices, 1e-12))
-    for step in range(rounds):
-        if step:
-            prices = np.exp(weights)
-            prices /= prices.sum()
-        loads = loads_at(prices)
-        bound = float(loads @ prices)
-        if bound > best:
-            best, best_prices = bound, prices
-        if np.isinf(bound):
-            break
-        weights += (2.0 / np.sqrt(step + 4.0)) * (loads / max(float(loads.max()), 1e-300))
-    return best, best_prices
-
-
-def loads_of_ops(time_s: FloatArray, prices: FloatArray) -> FloatArray:
-    """Return [D] loads if each op of ``time_s`` [N, D], infinite where unsupported, runs where it costs least."""
-    cheapest = np.argmin(time_s * prices, axis=1)
-    return np.bincount(cheapest, time_s[np.arange(len(time_s)), cheapest], time_s.shape[1]).astype(np.float64)

@@ -15,7 +15,7 @@ HEAT = """
 from hsdag.runtime.objectives import Latency
 
 class Heat(Latency):
-    name, unit, meaning, value_name = "heat", "J", "less heat", "heat_j"
+    name, unit, value_name = "heat", "J", "heat_j"
 
 OBJECTIVE = Heat()
 """

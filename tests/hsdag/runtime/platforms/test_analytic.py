@@ -44,7 +44,7 @@ def device(name: str = "d", **figures: object) -> PlatformDevice:
 
 def platform(*devices: PlatformDevice) -> Platform:
     d = len(devices)
-    return Platform("p", "A platform.", devices, np.full((d, d), 1e-6), np.full((d, d), 1e9))
+    return Platform("p", devices, np.full((d, d), 1e-6), np.full((d, d), 1e9))
 
 
 def matmul(flops: float) -> ComputationGraph:

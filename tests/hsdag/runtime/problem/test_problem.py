@@ -25,7 +25,8 @@ def test_an_edge_carries_what_its_producer_gives_and_a_number_fills_a_table() ->
     assert (problem.edge_bytes.tolist(), problem.launch_s.tolist()) == ([3.0], [2.0] * 3)
     assert (problem.link_bandwidth_bytes_per_s.min(), problem.memory_bytes.min()) == (np.inf, np.inf)
     assert (problem.op_names, problem.device_names) == (("op0", "op1"), ("d0", "d1", "d2"))
-    assert (problem.slowdown, problem.power_w) == (None, None)
+    assert problem.slowdown is None
+    assert np.isnan(problem.power_w).all()
     assert problem.device_records[2] == DeviceSpec("d2", "d2")
     assert problem.canonical_names == problem.op_names
 
@@ -80,7 +81,7 @@ def test_all_results_that_an_op_reads_of_another_are_sent_as_the_sum_of_their_la
 def test_objectives_ask_for_power_and_for_links_that_they_are_defined_under() -> None:
     TWO.check(LATENCY)
     replace(TWO, power_w=np.ones(2)).check(ENERGY)
-    for problem, name in ((TWO, "d1"), (replace(TWO, power_w=None), "d0")):
+    for problem, name in ((TWO, "d1"), (replace(TWO, power_w=np.full(2, np.nan)), "d0")):
         with pytest.raises(OptionError, match=f"device '{name}' of problem 'problem' has none: give it a power_w"):
             problem.check(ENERGY)
     Semantics(links=LinkSharing.BLOCKING).check(THROUGHPUT)

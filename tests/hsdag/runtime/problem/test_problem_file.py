@@ -64,7 +64,7 @@ def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     assert problem.link_bandwidth_bytes_per_s[1, 0] == np.inf
     assert problem.op_overhead_s == 0.125
     assert problem.launch_s.tolist() == [0.5, 0.0]
-    assert problem.known_power_w[0] == 3.0
+    assert problem.power_w[0] == 3.0
     assert [device.plugin for device in problem.devices] == ["GPU", "cpu"]
     assert problem.canonical_names == ("a", "n/b", "c")
     labels = problem.labels

@@ -21,7 +21,7 @@ from hsdag.runtime.torch.buffers import Residents
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import PINNED_BYTES, Feed, TorchGraph, TorchNode
-from hsdag.runtime.torch.op import Rounding, TensorFunction
+from hsdag.runtime.torch.op import TensorFunction, with_rounded_operands
 from hsdag.runtime.torch.program import build_program, copy_between
 from tests.hsdag.runtime.executor.hand_backend import await_until
 
@@ -301,11 +301,10 @@ def test_tf32_is_on_while_a_product_of_such_a_device_is_computed_and_at_no_other
 
         return run
 
-    rounded = Rounding("tf32")
-    rounded.applied(noted("product"))([])
-    Rounding().applied(noted("other"))([])
+    with_rounded_operands(noted("product"), "tf32")([])
+    with_rounded_operands(noted("other"), "f32")([])
     with pytest.raises(ValueError, match="failing"):
-        rounded.applied(noted("failing"))([])
+        with_rounded_operands(noted("failing"), "tf32")([])
     assert seen == {"product": True, "other": False, "failing": True}
     assert not torch.backends.cuda.matmul.allow_tf32
 
