@@ -131,6 +131,8 @@ def simulate_makespans(
     table = checked_placements(problem, np.asarray(placements))
     ranks = np.zeros((0, problem.num_ops)) if priority is None else np.asarray(priority, dtype=np.float64)
     of_each = ranks.ndim == 2 and len(ranks) > 0
+    if of_each and (ranks.shape != table.shape or np.isnan(ranks).any()):
+        raise OptionError(f"priorities of {len(table)} placements must be {problem.num_ops} numbers for each of them")
     mode, values = mode_and_priority(semantics, ranks[0] if of_each else priority, problem.num_ops)
     makespans_s = np.full(len(table), np.inf)
     supported = all_supported(problem, table)

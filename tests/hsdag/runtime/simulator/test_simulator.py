@@ -215,6 +215,12 @@ def test_misuse_is_answered(
         simulate_makespans(LINE, [placement], how, priority)
 
 
+@pytest.mark.parametrize("priority", [[[0.0, 1.0]], [[0.0, 1.0], [np.nan, 1.0]], [[0.0], [1.0]]])
+def test_ranks_of_several_placements_are_numbers_for_each_op_of_each(priority: list[list[float]]) -> None:
+    with pytest.raises(OptionError, match="priorities of 2 placements must be 2 numbers for each of them"):
+        simulate_makespans(LINE, [[0, 0], [1, 1]], None, priority)
+
+
 def test_an_op_on_a_device_that_lacks_it_is_named() -> None:
     lacking = ScheduleProblem.from_arrays([[1.0, 1.0], [1.0, np.nan]], [])
     with pytest.raises(PlacementError, match="op 'op1' is on device 'd1', which does not support it"):
