@@ -69,7 +69,7 @@ class ExactSearch:
 
     @property
     def limits_left(self) -> Limits:
-        """Limits of a solver that begins now. Raises what ``left_s`` does."""
+        """Return the limits of a solver that begins now. Raises what ``left_s`` does."""
         return replace(self.incumbent.limits, seconds=self.left_s())
 
     def left_s(self) -> float:
@@ -131,8 +131,8 @@ def warm_start(incumbent: Incumbent) -> None:
         problem = replace(problem, semantics=replace(problem.semantics, order=None))
     for method in HEURISTICS if problem.num_units <= MOST_UNITS_FOR_HEURISTICS else ():
         limits = replace(incumbent.limits, seconds=SHARE_OF_HEURISTIC * incumbent.left_s)
-        if (found := make_placer(method).search(problem, incumbent, limits).plan) is not None:
-            incumbent.consider(found.placement, found.priority)
+        if (plan := make_placer(method).search(problem, incumbent, limits).plan) is not None:
+            incumbent.consider(plan.placement, plan.priority)
 
 
 class ExactPlacer(Placer[O]):
@@ -202,10 +202,8 @@ class ExactPlacer(Placer[O]):
         """Return the memory rules to solve under: the first gives the bound, a later one an answer that surely fits."""
         if not memory_can_bind(problem.known_costs):
             return [MemoryRule.RUNNING]
-        plain = (
-            problem.semantics.links is LinkSharing.INDEPENDENT
-        )  # otherwise copies wait, which changes their lifetimes
-        first = MemoryRule.PEAK if plain and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
+        knows_lives = problem.semantics.links is LinkSharing.INDEPENDENT  # on other links copies wait
+        first = MemoryRule.PEAK if knows_lives and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
         return [first, MemoryRule.RESERVED]
 
     @abstractmethod

@@ -6,7 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,17 +30,9 @@ class IntervalModel(DeviceChoiceModel[tuple[IntArray, FloatArray]]):
     problem.
     """
 
-    def __init__(
-        self,
-        formulation: Formulation,
-        horizon_s: float,
-        *,
-        ticks: Ticks | None = None,
-        pinned: Mapping[int, int] | None = None,
-        check: Callable[[], object] = lambda: None,
-    ) -> None:
-        super().__init__(formulation, pinned, check)
-        self.ticks = ticks or Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
+    def __init__(self, formulation: Formulation, horizon_s: float, check: Callable[[], object] = lambda: None) -> None:
+        super().__init__(formulation, check)
+        self.ticks = Ticks.choose(formulation.durations_s, horizon_s)
         self._run = self.ticks.down(self._p.time_s)
         self._horizon = int(self.ticks.down(horizon_s)) + (0 if self.ticks.is_exact else 1)
         self._give_every_op_a_start()
@@ -202,7 +194,7 @@ class CpSatMethod(ExactPlacer[O]):
     """Base of methods that solve objectives without an order as an assignment program; see docs/exact.md."""
 
     def _assignment(self, search: ExactSearch) -> None:
-        ticks = Ticks.choose(search.formulation.durations_s, max(search.horizon_s, 1e-12))
+        ticks = Ticks.choose(search.formulation.durations_s, search.horizon_s)
         most = int(ticks.down(search.horizon_s)) + 1
         model = AssignmentModel(search.formulation, search.incumbent.problem, ticks, most, search.left_s)
         if search.incumbent.best is not None:
@@ -221,7 +213,7 @@ class CpSatPlacer(CpSatMethod[NoOptions]):
         model = IntervalModel(search.formulation, search.horizon_s, check=search.left_s)
         if search.incumbent.best is not None:
             model.hint(search.incumbent.best.placement, search.starts_s(search.incumbent.best))
-        _solve(search, model, model.ticks, lambda found: search.consider(*found))
+        _solve(search, model, model.ticks, lambda schedule: search.consider(*schedule))
 
 
 def _solve(search: ExactSearch, model: CpSatModel[T], ticks: Ticks, on_solution: Callable[[T], object]) -> None:

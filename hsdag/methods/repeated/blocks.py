@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,7 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
     inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     hops = np.zeros(len(problem.edge_src))
     depth = longest_before(problem.topological_order, inputs, np.ones(problem.num_ops), hops).astype(np.int64)
-    exact = _refined(problem, _hashes_of_costs(problem), 1)
+    exact = _exact_hashes(problem)
     tried: dict[bytes, tuple[int, float, IntArray]] = {}
     for number in ROUNDS:
         alike = _refined(problem, _hashes_of_types(problem), number)
@@ -104,11 +105,11 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
                 size = np.bincount(block, minlength=len(signature))
                 left = int(size[np.unique(signature, return_index=True)[1]].sum())  # ops of blocks unlike earlier ones
                 tried[begins.tobytes()] = left, _sent_bytes(problem, block), block
-    least = min((size for size, _, _ in tried.values()), default=problem.num_ops)
+    least = min((left for left, _, _ in tried.values()), default=problem.num_ops)
     if least > MOST_LEFT * problem.num_ops:
         return None
-    close = [each for each in tried.values() if each[0] <= CLOSE * least]
-    return _matched(min(close, key=lambda each: each[1:2])[2], exact, inverse_of(problem.topological_order))
+    close = [division for division in tried.values() if division[0] <= CLOSE * least]
+    return _matched(problem, min(close, key=itemgetter(1))[2])
 
 
 def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> IntArray:
@@ -156,23 +157,22 @@ def _hashes_of_types(problem: ScheduleProblem) -> Hashes:
     return np.array([number[label] for label in labels], dtype=np.uint64)
 
 
-def _hashes_of_costs(problem: ScheduleProblem) -> Hashes:
-    """Return hashes [N] that are equal for ops of the same type and role, and the same costs on every device."""
-    found = _hashes_of_types(problem)
+def _exact_hashes(problem: ScheduleProblem) -> Hashes:
+    """Return hashes [N] that are equal for ops which agree, as do their neighbours, in type, role and all costs."""
+    hashes = _hashes_of_types(problem)
     for column in (*problem.time_s.T, problem.output_bytes, problem.weight_bytes):
-        found = _mixed(found ^ np.ascontiguousarray(column + 0.0).view(np.uint64))
-    return found
+        hashes = _mixed(hashes ^ np.ascontiguousarray(column + 0.0).view(np.uint64))
+    return _refined(problem, hashes, 1)
 
 
-def _refined(problem: ScheduleProblem, start: Hashes, rounds: int) -> Hashes:
+def _refined(problem: ScheduleProblem, hashes: Hashes, rounds: int) -> Hashes:
     """Return hashes [N] that are equal for ops whose neighbourhoods of radius ``rounds`` look alike."""
-    found = start
     for _ in range(rounds):
-        own, read, sent = _mixed(found), np.zeros_like(found), np.zeros_like(found)
-        np.add.at(read, problem.edge_dst, _mixed(own[problem.edge_src]))
-        np.add.at(sent, problem.edge_src, _mixed(own[problem.edge_dst] ^ np.uint64(1)))
-        found = _mixed(_mixed(own + read) + sent)
-    return found
+        op, read, sent = _mixed(hashes), np.zeros_like(hashes), np.zeros_like(hashes)
+        np.add.at(read, problem.edge_dst, _mixed(op[problem.edge_src]))
+        np.add.at(sent, problem.edge_src, _mixed(op[problem.edge_dst] ^ np.uint64(1)))
+        hashes = _mixed(_mixed(op + read) + sent)
+    return hashes
 
 
 def _candidates(alike: Hashes) -> list[np.uint64]:
@@ -185,19 +185,17 @@ def _candidates(alike: Hashes) -> list[np.uint64]:
     return [kinds[i] for i in chosen]
 
 
-def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float = np.inf) -> Blocks | None:
+def _matched(problem: ScheduleProblem, block: IntArray, least_lone: float = np.inf) -> Blocks | None:
     """Return the kinds of blocks, and the positions of their ops; None if no kind has at least LEAST_OPS ops.
 
     Counterparts look alike, and have the same number among the ops of their block that look alike.
 
     Args:
         block: Block of each op [N].
-        exact: Hash of each op [N].
-        place: Place of each op in topological order [N].
         least_lone: Least size of a block unlike any other, relative to the largest repeated one, that is a kind of its
             own.
     """
-    num = int(block.max()) + 1
+    num, exact, place = int(block.max()) + 1, _exact_hashes(problem), inverse_of(problem.topological_order)
     by_key = np.lexsort((place, exact, block))
     is_same = (block[by_key][1:] == block[by_key][:-1]) & (exact[by_key][1:] == exact[by_key][:-1])
     first = np.flatnonzero(np.append(True, ~is_same))
@@ -217,14 +215,14 @@ def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float 
     number: dict[tuple[int, int], int] = {}
     for b, ops in enumerate(members):
         keys = key[ops].tolist()
-        shares = [sum(each in known for each in keys) / max(len(known), 1) for known in keys_of]
-        k = kinds.get(signature[b], int(np.argmax(shares)))
-        if signature[b] not in kinds and shares[k] < LEAST_ALIKE:
+        shares = [sum(k in of_kind for k in keys) / max(len(of_kind), 1) for of_kind in keys_of]
+        nearest = kinds.get(signature[b], int(np.argmax(shares)))
+        if signature[b] not in kinds and shares[nearest] < LEAST_ALIKE:
             continue
-        kind[b] = k
-        for v, each in zip(ops.tolist(), keys, strict=True):
-            if each in keys_of[k]:
-                position[v] = number.setdefault((k, each), len(number))
+        kind[b] = nearest
+        for v, k in zip(ops.tolist(), keys, strict=True):
+            if k in keys_of[nearest]:
+                position[v] = number.setdefault((nearest, k), len(number))
     return Blocks(block, position, kind)
 
 
@@ -246,8 +244,7 @@ def in_periods(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
         return blocks
     joined = [((np.arange(num) + begin) // period)[blocks.block] for begin in range(period)]
     best = min(joined, key=lambda block: _sent_bytes(problem, block))
-    exact = _refined(problem, _hashes_of_costs(problem), 1)
-    return _matched(best, exact, inverse_of(problem.topological_order)) or blocks
+    return _matched(problem, best) or blocks
 
 
 def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
@@ -263,8 +260,7 @@ def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
     part = np.where(place < 0, first_reader, part)
     if np.median(np.bincount(part)) > np.median(np.bincount(blocks.block)):
         return blocks
-    exact = _refined(problem, _hashes_of_costs(problem), 1)
-    return _matched(part, exact, inverse_of(problem.topological_order), LEAST_LONE) or blocks
+    return _matched(problem, part, LEAST_LONE) or blocks
 
 
 def outside_inputs(problem: ScheduleProblem, ops: IntArray) -> IntArray:
@@ -280,16 +276,8 @@ def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> Schedu
     Its memories are what all other ops leave with their weights, and with results of those without inputs, if these
     fill the same share of each device.
     """
-    chosen = np.append(inputs, ops)
-    part = with_inputs(problem, inputs, ops)
-    kept = replace(
-        part.labels,
-        types=tuple(problem.labels.types[v] for v in chosen),
-        meta_ops=tuple(problem.labels.meta_ops[v] for v in chosen),
-        roles=tuple(problem.labels.roles[v] for v in chosen),
-    )
     is_source = np.bincount(problem.edge_dst, minlength=problem.num_ops) == 0
     elsewhere = float(np.delete(problem.weight_bytes + is_source * problem.output_bytes, ops).sum())
     memory_bytes = problem.memory_bytes * max(1.0 - elsewhere / float(problem.memory_bytes.sum()), 0.0)
     memory_bytes = np.where(np.isinf(problem.memory_bytes), np.inf, memory_bytes)
-    return replace(part, memory_bytes=memory_bytes, labels=kept)
+    return replace(with_inputs(problem, inputs, ops), memory_bytes=memory_bytes)
