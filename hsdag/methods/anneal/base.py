@@ -63,7 +63,7 @@ class ChainKind:
 
 
 class Annealing(AbstractContextManager["Annealing"]):
-    """Parallel chains of local search, and the threads for them, which leaving the context ends.
+    """Parallel chains of local search, and their threads, which end with the context.
 
     The same seed and number of proposals give the same result on any number of threads.
 
@@ -76,8 +76,8 @@ class Annealing(AbstractContextManager["Annealing"]):
         seeds = np.random.SeedSequence(incumbent.limits.seed).generate_state
         self._incumbent = incumbent
         self._sources = tuple(sources)
-        each = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
-        self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in each]
+        seeded = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
+        self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in seeded]
         self._values = [source.values(problem) for source in sources]
         self._found: list[Plan | None] = [None] * len(sources)
         self._reported = list(self._found)
@@ -90,7 +90,7 @@ class Annealing(AbstractContextManager["Annealing"]):
 
     @property
     def value(self) -> float:
-        """Least value of the chains' current plans, with the penalty of those that do not fit into memory."""
+        """Return the least value of the chains' current plans, with penalties for memory that they exceed."""
         return min(float(chain.state["value"][0]) for chain in self.chains)
 
     def begin(self, plans: Sequence[tuple[IntArray, FloatArray] | None]) -> None:
@@ -102,7 +102,7 @@ class Annealing(AbstractContextManager["Annealing"]):
 
     @property
     def num_with_pins(self) -> int:
-        """Number of chains that search over list schedules; they come first."""
+        """Return the number of chains that search over list schedules; they come first."""
         return sum(source.has_pins for source in self._sources)
 
     def share_best(self, which: Sequence[int]) -> None:

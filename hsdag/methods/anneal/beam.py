@@ -76,9 +76,9 @@ class BeamPlacer(Placer[NoOptions]):
     def _search(self, incumbent: Incumbent) -> Status:
         limits = incumbent.limits
         incumbent.evaluate(list(limits.known) or list(HeftPlacer().proposals(incumbent.problem, 0)))
-        given = PART * incumbent.left_s, PART * incumbent.evaluations_left, incumbent.check
+        budget = PART * incumbent.left_s, PART * incumbent.evaluations_left
         with suppress(GaveUp):
-            incumbent.evaluate(list(beam_plans(incumbent.costs, *given)))
+            incumbent.evaluate(list(beam_plans(incumbent.costs, *budget, incumbent.check)))
         known = () if incumbent.best is None else (incumbent.best,)
         WindowsPlacer().search(incumbent.problem, incumbent, replace(limits, seconds=incumbent.left_s, known=known))
         return Status.FEASIBLE
