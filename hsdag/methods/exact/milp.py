@@ -16,9 +16,7 @@ from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper
 from scipy.sparse import csr_matrix
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.base import NoOptions
-from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
-from hsdag.methods.exact.cpsat import CpSatMethod
+from hsdag.methods.exact.base import TOLERANCE, ExactPlacer, ExactSearch, OutOfTime
 from hsdag.methods.exact.formulation import Formulation, identical_devices
 from hsdag.methods.exact.solving import POLL_S, SolverAnswer
 from hsdag.methods.incumbent import Limits
@@ -98,7 +96,7 @@ class LinearModel:
         return SolverAnswer(solver.best_objective_bound(), solution=values)
 
 
-class MilpPlacer(CpSatMethod[NoOptions]):
+class MilpPlacer(ExactPlacer):
     """Work-conserving latency by big-M constraints and order variables; other objectives as in ``cpsat``.
 
     SCIP gives its answer at its end. If the program is too large to be built within the budget, the warm start is the

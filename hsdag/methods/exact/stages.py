@@ -42,9 +42,9 @@ run, or None, and a lower bound.
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """The ops from one cut, an input without cost, to the next, with bounds and results per pair of end devices.
+    """The ops from one cut to the next, with bounds and results for each pair of devices at these cuts.
 
-    An index is 0 where the graph begins or ends.
+    The first cut is an input without cost. Where the graph begins or ends, the index of the device is 0.
     """
 
     costs: ScheduleProblem

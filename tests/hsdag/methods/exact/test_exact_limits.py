@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hsdag.methods.base import Placer
-from hsdag.methods.exact import base, cpsat, milp
+from hsdag.methods.exact import base, milp
 from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch, warm_start
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
@@ -200,7 +200,7 @@ def test_the_number_of_entries_is_known_before_they_are_made(seed: int) -> None:
 def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "HEURISTICS", ("heft",))
     monkeypatch.setattr(milp.LinearModel, "solved", begun)
-    monkeypatch.setattr(cpsat, "solve_model", begun)
+    monkeypatch.setattr(base, "solve_model", begun)
     problem = random_problem(8, 60, 3, density=0.1)
     units = problem_of(problem)
     looks = itertools.count()
