@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -224,7 +223,8 @@ class WindowsPlacer(Placer[WindowsOptions]):
 
     def _search(self, incumbent: Incumbent) -> Status:
         incumbent.evaluate(list(incumbent.limits.known) or list(HeftPlacer().proposals(incumbent.problem, 0)))
-        with Sweeps(incumbent, self.options) as sweeps:
+        with ThreadPoolExecutor(max(incumbent.limits.num_workers, 1)) as pool:
+            sweeps = Sweeps(incumbent, self.options, pool)
             idle = 0
             while idle < self.options.most_idle_sweeps:
                 before = incumbent.best_score
@@ -248,21 +248,18 @@ def has_schedule(problem: Problem) -> bool:
     return problem.objective == LATENCY and problem.semantics.execution is Execution.WORK_CONSERVING
 
 
-class Sweeps(AbstractContextManager["Sweeps"]):
-    """Sweeps of windows over the best plan of a search, and their threads, which end with the context."""
+class Sweeps:
+    """Sweeps of windows over the best plan of a search, which are searched on the threads of ``pool``."""
 
-    def __init__(self, incumbent: Incumbent, options: WindowsOptions) -> None:
+    def __init__(self, incumbent: Incumbent, options: WindowsOptions, pool: ThreadPoolExecutor) -> None:
         self._incumbent = incumbent
         self._options = options
         self._cutter = WindowCutter(incumbent.costs)
-        self._pool = ThreadPoolExecutor(max(incumbent.limits.num_workers, 1))
+        self._pool = pool
         self._rng = np.random.default_rng(incumbent.limits.seed)
         self._proposals, self._number = options.proposals, 0
         self.size = min(options.smallest, options.size)
         self._before = incumbent.best_score
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     def sweep(self) -> None:
         """Search every second window once.
@@ -321,12 +318,11 @@ class Sweeps(AbstractContextManager["Sweeps"]):
 
 
 def searched(window: Windowed, pin: IntArray, num: int, heat: tuple[float, float], seed: int) -> float:
-    """Anneal a window, leave its best schedule in ``window.lists``, and return the seconds gained.
+    """Anneal a window by ``num`` proposals, leave its best schedule in ``window.lists``, and return the seconds gained.
 
     Args:
         pin: Devices of the units at the start [W], in their order; with an odd ``seed`` the list scheduler is free to
             choose others at the start.
-        num: Number of proposals.
         heat: Temperatures at the start and the end, as shares of the seconds that the window takes.
     """
     lists = window.lists
