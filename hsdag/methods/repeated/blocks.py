@@ -32,14 +32,14 @@ MOST_CANDIDATES = 60
 MOST_LEFT = 0.75
 """Largest share of ops in blocks unlike any earlier one; with more, the graph counts as not repeating."""
 CLOSE = 1.15
-"""Ratio of ops in blocks unlike any earlier one to the least such number, up to which a division is as good."""
+"""A division is as good as the best up to this many times as many ops in blocks unlike any earlier one."""
 LEAST_ALIKE = 0.6
 """Least share of a kind's ops that a different block must contain to count as one of that kind.
 
 The first and the last block lack neighbours beyond the ends of the graph.
 """
 LEAST_LONE = 0.75
-"""Least size of a part between cuts that is unlike any other, relative to the largest repeated one, to be searched."""
+"""Search a part between cuts that is unlike any other from this size on, relative to the largest repeated part."""
 LEAST_PERIODS, LEAST_SAME, MOST_OF_A_PERIOD = 3, 0.9, 500
 """Least number of periods; least share of blocks of the same kind as the block one period before; most ops of a period.
 
@@ -54,16 +54,11 @@ class Blocks:
     """A division of a graph into blocks, of which no op reads from a later one.
 
     Two ops of the same position are counterparts in two blocks of one kind.
-
-    Attributes:
-        block: Block of each op.
-        position: Position of each op, -1 without a counterpart.
-        kind: Kind of each block, -1 for a block unlike any other.
     """
 
     block: IntArray  # [N]
-    position: IntArray  # [N]
-    kind: IntArray  # [B]
+    position: IntArray  # [N] -1 for an op without a counterpart
+    kind: IntArray  # [B] -1 for a block unlike any other
 
     @property
     def num_blocks(self) -> int:
@@ -113,14 +108,10 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
 
 
 def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> IntArray:
-    """Return the block of each op [N], given the depths at which blocks begin.
+    """Return the block of each op [N] for blocks that begin at the depths ``begins`` [B].
 
     Ops without inputs go to the block that reads them first, and so do ops of the first block that depend on these
     alone and that only a later block reads, such as conversions of weights.
-
-    Args:
-        depth: Depth of each op [N].
-        begins: Depths at which blocks begin [B].
     """
     block = np.searchsorted(begins, depth, side="right") - 1
     while True:

@@ -22,16 +22,10 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 @dataclass(frozen=True, eq=False)
 class PlanLibrary:
-    """The known plans of blocks, of every kind.
+    """The known plans of blocks, of every kind."""
 
-    Attributes:
-        device: Device of each position [P]; D if it is not known.
-        rank: Rank of each position in its block [P].
-        num_devices: Number of devices, D.
-    """
-
-    device: IntArray
-    rank: FloatArray
+    device: IntArray  # [P] D for a position whose device is not known
+    rank: FloatArray  # [P] in its block
     num_devices: int
 
     @staticmethod
