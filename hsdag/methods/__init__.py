@@ -34,7 +34,7 @@ _NAME = re.compile(r'^class \w+Placer\b(?:.*\n)+?    name = "([a-z-]+)"$', re.MU
 @cache
 def method_modules() -> Mapping[str, str]:
     """Return the module of every method by name; files are read, not imported, as solvers and torch load slowly."""
-    modules = {each.name: each.module for each in entry_points(group=PLUG_INS)}
+    modules = {point.name: point.module for point in entry_points(group=PLUG_INS)}
     modules |= {
         name: ".".join((__package__, *file.relative_to(folder).with_suffix("").parts))
         for folder in map(Path, __path__)

@@ -85,7 +85,7 @@ class Placer(ABC, Generic[O]):
                 "choose another method"
             )
         if execution not in self.executions:
-            choices = " or ".join(each.value for each in self.executions)
+            choices = " or ".join(kind.value for kind in self.executions)
             raise OptionError(f"method {self.name!r} is for {choices} execution, not {execution.value}")
         if self.needs_costs and not has_costs:
             raise OptionError(

@@ -25,13 +25,13 @@ def find_method(name: str) -> type[Placer[Any]]:
         raise OptionError(f"unknown method {name!r}{choices_for(name, method_names())}")
     module = method_modules()[name]
     try:
-        classes = vars(importlib.import_module(module)).values()
+        members = vars(importlib.import_module(module)).values()
     except ImportError as error:
         raise OptionError(f"method {name!r} does not load: {error}") from error
-    found = [each for each in classes if isinstance(each, type) and vars(each).get("name") == name]
-    if not found or not issubclass(found[0], Placer):
+    classes = [member for member in members if isinstance(member, type) and vars(member).get("name") == name]
+    if not classes or not issubclass(classes[0], Placer):
         raise OptionError(f"plug-in {module} has no class, derived from Placer, whose name is {name!r}")
-    return found[0]
+    return classes[0]
 
 
 def make_placer(
@@ -56,10 +56,10 @@ def find_preset(method: str, preset: str, *, is_cheap: bool = False) -> Preset[A
     return presets[preset]
 
 
-def parse_changes(given: Sequence[str]) -> dict[str, str]:
+def parse_changes(settings: Sequence[str]) -> dict[str, str]:
     """Parse ``NAME=VALUE`` texts. Raises OptionError for a text of another form, and for a name given twice."""
     changes: dict[str, str] = {}
-    for text in given:
+    for text in settings:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
             raise OptionError(f"{option('settings')} {text!r} is not of the form NAME=VALUE")

@@ -91,7 +91,7 @@ class RuleProblem:
 
         A plan that fails is repaired to fit into memory. If it still fails, or is worse than WORST, its value is WORST.
         """
-        plans = [self._scheduler.plan(rule) for rule in rules]
+        plans = [self._scheduler.schedule(rule).plan for rule in rules]
         values = np.array([score.value for score in self._evaluator.evaluate(plans)])
         if len(failed := np.flatnonzero(~np.isfinite(values))):
             mended = [Plan(repaired(self._costs, plans[i].placement, Semantics()), plans[i].priority) for i in failed]

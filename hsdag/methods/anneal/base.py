@@ -9,7 +9,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import Event
 from typing import ClassVar
@@ -62,35 +61,32 @@ class ChainKind:
         return values_of(problem, takes_order=self.takes_order, has_pins=self.has_pins)
 
 
-class Annealing(AbstractContextManager["Annealing"]):
-    """Parallel chains of local search, and the threads for them, which leaving the context ends.
+class Annealing:
+    """Parallel chains of local search.
 
     The same seed and number of proposals give the same result on any number of threads.
 
     Args:
         sources: Description of each chain; those with pins come first.
+        pool: Threads for the chains.
     """
 
-    def __init__(self, incumbent: Incumbent, sources: Sequence[ChainKind]) -> None:
+    def __init__(self, incumbent: Incumbent, sources: Sequence[ChainKind], pool: ThreadPoolExecutor) -> None:
         problem = incumbent.problem
         seeds = np.random.SeedSequence(incumbent.limits.seed).generate_state
         self._incumbent = incumbent
         self._sources = tuple(sources)
-        each = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
-        self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in each]
+        seeded = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
+        self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in seeded]
         self._values = [source.values(problem) for source in sources]
         self._found: list[Plan | None] = [None] * len(sources)
         self._reported = list(self._found)
         self._stop = Event()
-        self._pool = ThreadPoolExecutor(max(1, min(incumbent.limits.num_workers, len(sources))))
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()
+        self._pool = pool
 
     @property
     def value(self) -> float:
-        """Least value of the chains' current plans, with the penalty of those that do not fit into memory."""
+        """Return the least value of the chains' current plans, with penalties for memory that they exceed."""
         return min(float(chain.state["value"][0]) for chain in self.chains)
 
     def begin(self, plans: Sequence[tuple[IntArray, FloatArray] | None]) -> None:
@@ -102,7 +98,7 @@ class Annealing(AbstractContextManager["Annealing"]):
 
     @property
     def num_with_pins(self) -> int:
-        """Number of chains that search over list schedules; they come first."""
+        """Return the number of chains that search over list schedules; they come first."""
         return sum(source.has_pins for source in self._sources)
 
     def share_best(self, which: Sequence[int]) -> None:
@@ -113,10 +109,7 @@ class Annealing(AbstractContextManager["Annealing"]):
             self.begin([plan if i in which else None for i in range(len(self.chains))])
 
     def run(self, heats: Sequence[Heat], num: int) -> None:
-        """Make ``num`` proposals in each chain, and report new best plans.
-
-        Args:
-            heats: Temperatures of each chain.
+        """Make ``num`` proposals in each chain, at its temperatures, and report new best plans.
 
         Raises SearchStopped when the search has to end.
         """
@@ -217,8 +210,9 @@ class LocalPlacer(Placer[O]):
         incumbent.evaluate(starts)
         share = shares_of(problem, self.moves, takes_order=takes_order)
         if share.any() and incumbent.is_cheap and problem.objective in SIMULATED and problem.costs is not None:
-            with Annealing(incumbent, self.sources(problem, share, takes_order)) as chains:
-                self.rounds(chains, incumbent, incumbent.best or starts[0])
+            sources = self.sources(problem, share, takes_order)
+            with ThreadPoolExecutor(max(1, min(incumbent.limits.num_workers, len(sources)))) as pool:
+                self.rounds(Annealing(incumbent, sources, pool), incumbent, incumbent.best or starts[0])
         elif share.any():
             self._step_by_step(incumbent, share, takes_order)
         return Status.FEASIBLE

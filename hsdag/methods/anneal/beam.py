@@ -51,7 +51,7 @@ HORIZON = 64
 """Turns by which an op without inputs opens before its place in the order of levels."""
 MOST_CHILDREN = 2
 """Largest number of successors of one state, so that the beam stays diverse."""
-TWINS = 12
+NUM_COMPARED = 12
 """Number of states, the last chosen ones, that a new state is compared with to find duplicates."""
 ROUNDING = 1e-9
 """Share of the total work below which values count as equal: states with the same ops placed and equal values differ
@@ -76,9 +76,9 @@ class BeamPlacer(Placer[NoOptions]):
     def _search(self, incumbent: Incumbent) -> Status:
         limits = incumbent.limits
         incumbent.evaluate(list(limits.known) or list(HeftPlacer().proposals(incumbent.problem, 0)))
-        given = PART * incumbent.left_s, PART * incumbent.evaluations_left, incumbent.check
+        budget = PART * incumbent.left_s, PART * incumbent.evaluations_left
         with suppress(GaveUp):
-            incumbent.evaluate(list(beam_plans(incumbent.costs, *given)))
+            incumbent.evaluate(list(beam_plans(incumbent.costs, *budget, incumbent.check)))
         known = () if incumbent.best is None else (incumbent.best,)
         WindowsPlacer().search(incumbent.problem, incumbent, replace(limits, seconds=incumbent.left_s, known=known))
         return Status.FEASIBLE
@@ -329,7 +329,7 @@ def _choose(g: Growth, b: Beam) -> None:
         is_new = (
             b.num_children[k] < MOST_CHILDREN and b.num_open[s] + g.lists.first[u + 1] - g.lists.first[u] <= MOST_OPEN
         )
-        for other in range(max(num - TWINS, 0), num):
+        for other in range(max(num - NUM_COMPARED, 0), num):
             is_same = b.chosen_mark[other] == mark and value - b.chosen[other].value <= g.rounding_s
             is_new = is_new and not is_same
         if is_new:

@@ -265,18 +265,18 @@ def penalty(g: Scheduled, c: Chain, peaks: MemoryPeaks) -> float:
 def surely_fits(g: Scheduled, peaks: MemoryPeaks) -> bool:
     """Return whether everything that each device ever holds fits into its memory at once."""
     m = g.machine
-    held = peaks.resident_bytes
-    held[:] = 0.0
+    sum_bytes = peaks.resident_bytes
+    sum_bytes[:] = 0.0
     for v in range(len(m.order)):
         home = m.ops[v].device
-        held[home] += peaks.weight_bytes[v] + peaks.output_bytes[v]
+        sum_bytes[home] += peaks.weight_bytes[v] + peaks.output_bytes[v]
         for k in range(m.ops[v].first, m.ops[v + 1].first):
             away = m.ops[m.edges[k].consumer].device
             if away != home:
-                held[away] += m.edges[k].size_bytes
+                sum_bytes[away] += m.edges[k].size_bytes
     fits = True
-    for d in range(len(held)):
-        fits = fits and held[d] <= g.memory_bytes[d]
+    for d in range(len(sum_bytes)):
+        fits = fits and sum_bytes[d] <= g.memory_bytes[d]
     return fits
 
 

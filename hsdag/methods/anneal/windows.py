@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -107,18 +106,18 @@ class WindowCutter:
         first, last = line.place[units[0]], line.place[units[-1]]
         sent_s, tail_s = np.zeros((2, len(units), len(begun_s)))
         tail_s[:] = left_s
-        own, edges = _edges_of(self._inputs, units)
+        at, edges = _edges_of(self._inputs, units)
         away = self.costs.edge_src[edges]
-        known = line.place[away] < first
-        own, edges, away = own[known], edges[known], away[known]
-        np.maximum.at(sent_s, own, line.end_s[away][:, None] + self._link_s(edges, line.device[away]))
-        own, edges = _edges_of(self._readers, units)
+        before = line.place[away] < first
+        at, edges, away = at[before], edges[before], away[before]
+        np.maximum.at(sent_s, at, line.end_s[away][:, None] + self._link_s(edges, line.device[away]))
+        at, edges = _edges_of(self._readers, units)
         away = self.costs.edge_dst[edges]
         behind = line.place[away] > last
         due_s = (line.total_s - line.start_s[away[behind]])[:, None]
-        np.maximum.at(tail_s, own[behind], due_s + self._link_s(edges[behind], line.device[away[behind]], is_sent=True))
+        np.maximum.at(tail_s, at[behind], due_s + self._link_s(edges[behind], line.device[away[behind]], is_sent=True))
         inside = (line.place[away] >= first) & ~behind
-        pairs = np.stack([own[inside], line.place[away[inside]] - first])
+        pairs = np.stack([at[inside], line.place[away[inside]] - first])
         size_bytes = self.costs.edge_bytes[edges[inside]]
         lists = lists_for(self.time_s[units], pairs, size_bytes, self._latency_s, self._s_per_byte, sent_s, begun_s)
         return Windowed(lists, tail_s, np.array([(begun_s + left_s).max()]))
@@ -131,8 +130,8 @@ class WindowCutter:
         latency_s, s_per_byte = self._latency_s, self._s_per_byte
         if is_sent:
             latency_s, s_per_byte = latency_s.T, s_per_byte.T
-        found: FloatArray = latency_s[device] + self.costs.edge_bytes[edges][:, None] * s_per_byte[device]
-        return found
+        seconds: FloatArray = latency_s[device] + self.costs.edge_bytes[edges][:, None] * s_per_byte[device]
+        return seconds
 
     def windows(self, line: UnitTimes, size: int, offset: int) -> list[tuple[IntArray, Windowed]]:
         """Cut a schedule into disjoint windows of ``size`` units that are neighbours in time.
@@ -144,7 +143,7 @@ class WindowCutter:
         passing = np.flatnonzero(read - sent > size)  # edges that may begin before a window and end behind it
         bounds = sorted({0, *range(offset, len(order), size), len(order)})
         on = [np.flatnonzero(line.device[order] == d) for d in range(self.costs.num_devices)]
-        found = []
+        windows = []
         for first, last in itertools.pairwise(bounds):
             units = order[first:last]
             begun_s, left_s = np.zeros((2, self.costs.num_devices))
@@ -159,16 +158,16 @@ class WindowCutter:
             home = line.device[self.costs.edge_src[over]]
             past_s = line.end_s[self.costs.edge_src[over]] + tail_s[np.arange(len(over)), home]
             window.least_s[0] = max(window.least_s[0], past_s.max(initial=0.0))
-            found.append((units, window))
-        return found
+            windows.append((units, window))
+        return windows
 
 
 def _edges_of(csr: Csr, units: IntArray) -> tuple[IntArray, IntArray]:
     """Return all edges of ``units``, unit by unit: the position of the unit in ``units``, and the edge."""
     counts = csr.indptr[units + 1] - csr.indptr[units]
-    own = np.repeat(np.arange(len(units)), counts)
+    at = np.repeat(np.arange(len(units)), counts)
     shift = np.repeat(csr.indptr[units] - np.append(0, np.cumsum(counts)[:-1]), counts)
-    return own, csr.edges[np.arange(len(own)) + shift]
+    return at, csr.edges[np.arange(len(at)) + shift]
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +223,8 @@ class WindowsPlacer(Placer[WindowsOptions]):
 
     def _search(self, incumbent: Incumbent) -> Status:
         incumbent.evaluate(list(incumbent.limits.known) or list(HeftPlacer().proposals(incumbent.problem, 0)))
-        with Sweeps(incumbent, self.options) as sweeps:
+        with ThreadPoolExecutor(max(incumbent.limits.num_workers, 1)) as pool:
+            sweeps = Sweeps(incumbent, self.options, pool)
             idle = 0
             while idle < self.options.most_idle_sweeps:
                 before = incumbent.best_score
@@ -248,21 +248,18 @@ def has_schedule(problem: Problem) -> bool:
     return problem.objective == LATENCY and problem.semantics.execution is Execution.WORK_CONSERVING
 
 
-class Sweeps(AbstractContextManager["Sweeps"]):
-    """Sweeps of windows over the best plan of a search, and the threads for them, which leaving the context ends."""
+class Sweeps:
+    """Sweeps of windows over the best plan of a search, which are searched on the threads of ``pool``."""
 
-    def __init__(self, incumbent: Incumbent, options: WindowsOptions) -> None:
+    def __init__(self, incumbent: Incumbent, options: WindowsOptions, pool: ThreadPoolExecutor) -> None:
         self._incumbent = incumbent
         self._options = options
         self._cutter = WindowCutter(incumbent.costs)
-        self._pool = ThreadPoolExecutor(max(incumbent.limits.num_workers, 1))
+        self._pool = pool
         self._rng = np.random.default_rng(incumbent.limits.seed)
         self._proposals, self._number = options.proposals, 0
         self.size = min(options.smallest, options.size)
         self._before = incumbent.best_score
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     def sweep(self) -> None:
         """Search every second window once.
@@ -282,18 +279,18 @@ class Sweeps(AbstractContextManager["Sweeps"]):
             self._pool.submit(self._search, line, *window, num, seed)
             for window, seed in zip(windows, seeds, strict=True)
         ]
-        found: list[WindowResult] = []
+        pieces: list[WindowResult] = []
         try:
             for task in tasks:
                 piece = task.result()
                 incumbent.report(count=num)
                 incumbent.check()
                 if piece.gain_s > LEAST_GAIN * line.total_s:
-                    found.append(piece)
+                    pieces.append(piece)
         finally:
             for task in tasks:
                 task.cancel()
-            self._join(line, found)
+            self._join(line, pieces)
         self._proposals = int(self._proposals * self._options.growth)
         self._number += 1
         if self._number % SWEEPS_OF_SIZE == 0:
@@ -321,21 +318,20 @@ class Sweeps(AbstractContextManager["Sweeps"]):
 
 
 def searched(window: Windowed, pin: IntArray, num: int, heat: tuple[float, float], seed: int) -> float:
-    """Anneal a window, leave its best schedule in ``window.lists``, and return the seconds gained.
+    """Anneal a window by ``num`` proposals, leave its best schedule in ``window.lists``, and return the seconds gained.
 
     Args:
         pin: Devices of the units at the start [W], in their order; with an odd ``seed`` the list scheduler is free to
             choose others at the start.
-        num: Number of proposals.
         heat: Temperatures at the start and the end, as shares of the seconds that the window takes.
     """
     lists = window.lists
-    own = np.arange(len(pin))
+    order = np.arange(len(pin))
     able = np.pad(np.isfinite(lists.time_s), ((0, 0), (0, 1)), constant_values=True)
     share = np.zeros(max(MOVES_OF_LISTS) + 1)
     share[list(MOVES_OF_LISTS)] = list(MOVES_OF_LISTS.values())
-    chain = chain_of(able, np.stack([np.repeat(own, np.diff(lists.first)), lists.reader]), own, share, seed)
-    chain.device[:], chain.rank[:] = pin, own
+    chain = chain_of(able, np.stack([np.repeat(order, np.diff(lists.first)), lists.reader]), order, share, seed)
+    chain.device[:], chain.rank[:] = pin, order
     window.propose(chain, 0)
     span_s = float(lists.end_s.max() - starts_of(lists).min())
     before_s = float(chain.state["value"][0])

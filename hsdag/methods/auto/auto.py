@@ -15,7 +15,7 @@ from hsdag.methods.base import Placer
 from hsdag.methods.exact.stages import EFFORT, Stages, barriers_of
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.base import search_two_ops
-from hsdag.methods.lists.rules import RulesOptions, RulesPlacer, are_asked
+from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import find_blocks
 from hsdag.methods.repeated.coarse import coarse_of
@@ -37,6 +37,8 @@ These are SLOW_LISTS, rules, and, before windows of a schedule are searched, ann
 """
 QUICK_LISTS = ("met", "heft", "greedy")
 """List schedulers that run again when a search continues with other costs."""
+ROUNDS_OF_RULES = 4
+"""Number of rounds of schedules that the learned rules make."""
 MOST_UNITS_AT_ONCE = 500
 """Number of units beyond which blocks and windows get more time: annealing simulates all units in each step."""
 MOST_CHOICES_TO_PROVE = 250
@@ -95,7 +97,7 @@ class AutoPlacer(Placer[AutoOptions]):
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         super().__init__(options)
-        self._policy = RulesOptions.at_once(self.options.initial)
+        self._policy = RulesOptions(ROUNDS_OF_RULES, initial=self.options.initial)
         RulesPlacer(self._policy)  # raises an error for a wrong file
 
     def _search(self, incumbent: Incumbent) -> Status:
@@ -175,9 +177,10 @@ class AutoPlacer(Placer[AutoOptions]):
         is_large = problem.num_units > MOST_UNITS_FOR_ALL
         chosen = [m for m in _lists(problem) if not (is_large and m in SLOW_LISTS)]
         yield from (Turn(method, 0.1) for method in (QUICK_LISTS if incumbent.limits.is_again else chosen))
-        if are_asked(incumbent) and not (is_large or incumbent.limits.is_again):
-            yield Turn("rules", 0.1, options=self._policy)
-        if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
+        is_sequential = problem.semantics.execution is Execution.SEQUENTIAL
+        if incumbent.is_cheap and not (is_sequential or is_large or incumbent.limits.is_again):
+            yield Turn("rules", 0.1, options=self._policy)  # plans are simulated as in the training of the rules
+        if is_sequential or problem.objective.is_steady:
             yield Turn("mincut", 0.3)
 
     def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:

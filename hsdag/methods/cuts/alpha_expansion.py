@@ -36,20 +36,15 @@ def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bo
     the optimum plus twice its transfers, if launches cost the same everywhere; docs/exact.md covers other cases.
     """
     best, best_s = placement, costs.cost_s(placement)
-    idle, device = 0, 0
-    for _ in range(MAX_SWEEPS * costs.num_devices):
-        if is_over():
+    settled = 0  # devices in a row to which no further op moves with a gain
+    for device in itertools.islice(itertools.cycle(range(costs.num_devices)), MAX_SWEEPS * costs.num_devices):
+        if is_over() or settled == costs.num_devices:
             break
-        move = best_move(costs, best, device)
-        device = (device + 1) % costs.num_devices
-        found = best if move is None else move.placement
-        cost_s = costs.cost_s(found)
-        idle += 1
-        if cost_s < best_s - LEAST_GAIN * abs(best_s):
-            best, best_s = found, cost_s
-            idle = 1
-        if idle > costs.num_devices - 1:
-            break
+        settled += 1
+        if (move := best_move(costs, best, device)) is not None:
+            cost_s = costs.cost_s(move.placement)
+            if cost_s < best_s - LEAST_GAIN * abs(best_s):
+                best, best_s, settled = move.placement, cost_s, 1
     return best
 
 
@@ -66,8 +61,8 @@ def cheapest(costs: BoundaryCosts, is_over: Callable[[], bool] = lambda: False) 
             break
         if (cut := pair_cut(costs, one, other)) is not None:
             cuts.append(cut.placement)
-    found = sorted([*cuts, *starts], key=costs.cost_s)[:MAX_STARTS] if costs.num_devices > 2 else []
-    more = (expanded(costs, each, is_over) for each in found)
+    quickest = sorted([*cuts, *starts], key=costs.cost_s)[:MAX_STARTS] if costs.num_devices > 2 else []
+    more = (expanded(costs, start, is_over) for start in quickest)
     best_s = np.inf
     for placement in [starts[0], *sorted(cuts, key=costs.cost_s)[:1], *more]:
         cost_s = costs.cost_s(placement)
@@ -91,6 +86,6 @@ def _pairs(costs: BoundaryCosts) -> list[tuple[int, int]]:
 
 def simple(costs: BoundaryCosts) -> list[IntArray]:
     """Return every single device that runs all ops, and every op on its fastest device; cheapest first."""
-    found = [np.full(costs.num_ops, d, dtype=np.int64) for d in np.flatnonzero(np.isfinite(costs.time_s).all(axis=0))]
-    found.append(costs.time_s.argmin(axis=1).astype(np.int64))
-    return sorted(found, key=costs.cost_s)
+    able = np.flatnonzero(np.isfinite(costs.time_s).all(axis=0))
+    alone = [np.full(costs.num_ops, d, dtype=np.int64) for d in able]
+    return sorted([*alone, costs.time_s.argmin(axis=1).astype(np.int64)], key=costs.cost_s)

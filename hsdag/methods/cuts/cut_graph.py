@@ -90,17 +90,17 @@ class BoundaryCosts(NamedTuple):
 
     @property
     def num_ops(self) -> int:
-        """Number of ops, N."""
+        """Return N."""
         return len(self.time_s)
 
     @property
     def num_devices(self) -> int:
-        """Number of devices, D."""
+        """Return D."""
         return int(self.time_s.shape[1])
 
     @property
     def steps_of_search(self) -> float:
-        """Approximate number of times that a search looks at an op or a reader."""
+        """Return the approximate number of times that a search looks at an op or a reader."""
         return MOVES_OF_PAIR * (self.num_ops + len(self.reader)) * self.num_devices**2
 
     def scaled(self, factor: float) -> BoundaryCosts:
@@ -157,12 +157,11 @@ def _all_sent_s(t: BoundaryCosts, placement: IntArray, reached: IntArray) -> flo
 class BestMove:
     """The best move of a set of ops: the placement [N] after it, and a lower bound for all such moves.
 
-    ``bound_s`` is the cut in ticks rounded down; it is below the optimum by less than ``error_s``.
+    ``bound_s`` is the cut in ticks rounded down; it is below the optimum by less than a tick for each arc.
     """
 
     placement: IntArray
     bound_s: float
-    error_s: float
 
 
 def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> BestMove | None:
@@ -197,7 +196,7 @@ def best_move(costs: BoundaryCosts, placement: IntArray, target: int) -> BestMov
     away = (node == sink) | np.isin(ops, moved[moved < costs.num_ops])
     fixed_s = np.where(fate == STAYS, stay_s, np.where(fate == MOVES, go_s, np.minimum(stay_s, go_s)))
     bound_s = costs.constant_s + float(fixed_s.sum()) + flow_s
-    return BestMove(np.where(away, target, placement).astype(np.int64), bound_s, tick_s * len(tails))
+    return BestMove(np.where(away, target, placement).astype(np.int64), bound_s)
 
 
 def pair_cut(costs: BoundaryCosts, one: int, other: int) -> BestMove | None:
@@ -259,7 +258,7 @@ class _Hyperedge(NamedTuple):
 
 
 def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: IntArray) -> _Arcs:
-    """Return the arcs of transfer costs; ``node`` [N] is each op's own node, or the source or sink."""
+    """Return the arcs of transfer costs; ``node`` [N] is each op's node, or the source or sink."""
     room = 9 * len(costs.reader)
     arcs = _Arcs(
         np.empty(room, dtype=np.int64),

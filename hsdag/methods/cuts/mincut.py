@@ -72,11 +72,11 @@ class MincutPlacer(Placer[NoOptions]):
         problem = incumbent.problem
         if _is_improved(problem):  # by single changes of these placements and of single devices
             alone = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
-            starts = tuple(Plan(each) for each in [*tried, *alone] if problem.is_legal(each))
+            starts = tuple(Plan(placement) for placement in [*tried, *alone] if problem.is_legal(placement))
             recorder = RecordingEvaluator(evaluator_of(problem), should_stop=partial(incumbent.is_over, MAX_SHARE))
-            found = make_placer("ea").search(problem, recorder, Limits(num_workers=1, known=starts)).plan
-            if found is not None:
-                incumbent.evaluate([found])
+            improved = make_placer("ea").search(problem, recorder, Limits(num_workers=1, known=starts)).plan
+            if improved is not None:
+                incumbent.evaluate([improved])
         return Status.FEASIBLE
 
     def _candidates(self, incumbent: Incumbent) -> Iterator[IntArray]:
@@ -119,12 +119,12 @@ def proven_bound(units: Problem) -> Bound | None:
 
 def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[IntArray]:
     """Yield the cuts at all prices, with launches charged to runs, as in the simulator, and to transfers."""
-    each = _by_launches(problem)
-    for costs in each:
-        found = list(cheapest(costs, is_over))
-        yield from reversed(found[1:] or found)
+    charged = _by_launches(problem)
+    for costs in charged:
+        placements = list(cheapest(costs, is_over))
+        yield from reversed(placements[1:] or placements)
     for scale in SCALES[1:]:
-        for costs in each:
+        for costs in charged:
             if is_over():
                 return
             yield best_cut(costs.scaled(scale), is_over)
@@ -133,17 +133,17 @@ def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[Int
 def _within(check: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
     """Yield cuts at all prices within limited memory, as time allows."""
     first, *others = _by_launches(check.problem)
-    found = False
+    is_first = True
     for costs in [first, *others, *(first.scaled(scale) for scale in SCALES[1:])]:
         if incumbent.is_over():
             break
-        each = fitting(costs, check, incumbent.is_over)
-        if (quick := next(each, None)) is not None:
-            if not found:
+        placements = fitting(costs, check, incumbent.is_over)
+        if (quick := next(placements, None)) is not None:
+            if is_first:
                 yield quick
-            found = True
-            yield min([quick, *each], key=costs.cost_s)
-    if not found:
+            is_first = False
+            yield min([quick, *placements], key=costs.cost_s)
+    if is_first:
         yield from _last_resorts(first, check, incumbent.left_s)
 
 
@@ -189,10 +189,10 @@ def fitting(costs: BoundaryCosts, check: MemoryCheck, is_over: Callable[[], bool
     if check.fits(placement := best_cut(costs, is_over)):
         yield placement
         return
-    for each in itertools.chain([placement], _priced(costs, check, placement, is_over)):
+    for cut in itertools.chain([placement], _priced(costs, check, placement, is_over)):
         if is_over():
             return
-        if check.fits(mended := repaired(check.problem, each, check.semantics)):
+        if check.fits(mended := repaired(check.problem, cut, check.semantics)):
             yield mended
 
 
@@ -227,8 +227,8 @@ def _relieved(
         """Return the placement at a price, and whether the device is still too full."""
         prices[device] = price
         dear = costs._replace(time_s=costs.time_s + check.resident_bytes[:, None] * prices)
-        found = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement, is_over)
-        return found, bool(check.overfull(found)[device])
+        cut = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement, is_over)
+        return cut, bool(check.overfull(cut)[device])
 
     finite_s = costs.time_s[np.isfinite(costs.time_s)]
     mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(check.resident_bytes.sum()), 1.0)
@@ -243,10 +243,10 @@ def _relieved(
         if is_over():
             break
         middle = (low + high) / 2
-        found, is_full = at(middle)
+        cut, is_full = at(middle)
         if is_full:
-            low, below = middle, found
+            low, below = middle, cut
         else:
-            high, above = middle, found
+            high, above = middle, cut
     prices[device] = high
     return below, above

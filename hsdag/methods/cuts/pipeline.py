@@ -81,7 +81,7 @@ def stage_placements(units: Problem) -> Iterator[IntArray]:
     check = MemoryCheck(problem, semantics)
     by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # NaN, last, where an op is not supported
     alone = (np.full(problem.num_ops, d) for d in by_load if problem.supported[:, d].all())
-    yield from itertools.islice((each for each in alone if check.fits(each)), 1)
+    yield from itertools.islice(filter(check.fits, alone), 1)
     partition = balanced_stages if units.objective.is_steady else quickest_stages
     factors: tuple[float, ...] = UNCERTAIN  # on the costs of transfers and launches
     if units.objective.is_steady and semantics.execution is not Execution.SEQUENTIAL:
@@ -187,7 +187,7 @@ class Line:
         everywhere = np.arange(problem.num_ops + 1)
         return Line(
             order=order,
-            ticks=np.where(np.isnan(work_s), UNABLE, np.nan_to_num(work_s) / tick_s).astype(np.int64),
+            ticks=np.where(np.isnan(work_s), UNABLE, work_s / tick_s).astype(np.int64),
             weight_bytes=problem.weight_bytes[order],
             first=np.searchsorted(src, everywhere).astype(np.int64),
             enters=np.searchsorted(dst[by_reader], everywhere).astype(np.int64),
@@ -208,7 +208,7 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
     plan = _StageProgram(line, memory_bytes)
     if not plan.reaches(high):
         return None
-    best = np.where(line.ticks < UNABLE, line.ticks, UNABLE).min(axis=1)
+    best = line.ticks.min(axis=1)
     low = max(int(best.max()), int(best.sum()) // line.ticks.shape[1]) - 1
     period = low + 1 + bisect_left(range(low + 1, high), x=True, key=plan.reaches)
     return plan.stages(period)[inverse_of(line.order)]
@@ -230,8 +230,8 @@ class _StageProgram:
         self._line = line
         self._memory_bytes = memory_bytes
         self._num = line.ticks.shape[1]
-        speed = np.lexsort((np.arange(self._num), np.where(line.ticks < UNABLE, line.ticks, 0).sum(axis=0)))
-        self._by_speed = speed.tolist()
+        total = np.where(line.ticks < UNABLE, line.ticks, 0).sum(axis=0)
+        self._by_speed: list[int] = np.argsort(total, kind="stable").tolist()
         self._weights = np.concatenate([[0.0], np.cumsum(line.weight_bytes)])
 
     def reaches(self, period: int) -> bool:
@@ -268,8 +268,8 @@ class _StageProgram:
                 better = rest < least  # the device stays empty
                 least[better], begins[better], of[better] = rest[better], np.arange(num + 1)[better], d
                 before, reached = least.copy(), begins.copy()
-                given = line.first, weights, int(line.launch[d]), float(self._memory_bytes[d])
-                run_kernel(_behind, num * (num + len(line.slot)), self._window(d), *given, rest, least, reached)
+                tables = line.first, weights, int(line.launch[d]), float(self._memory_bytes[d])
+                run_kernel(_behind, num * (num + len(line.slot)), self._window(d), *tables, rest, least, reached)
                 improved = least < before
                 begins[improved], of[improved] = reached[improved], d
             ticks[bits], last[bits] = least, (begins, of)
@@ -288,8 +288,8 @@ class _StageProgram:
         line, weights = self._line, self._weights
         far = np.empty((self._num, len(weights)), dtype=np.int64)
         for d in range(self._num):
-            given = weights, period - int(line.launch[d]), float(self._memory_bytes[d])
-            run_kernel(_furthest, len(weights) + len(line.slot), self._window(d), *given, far[d])
+            limits = period - int(line.launch[d]), float(self._memory_bytes[d])
+            run_kernel(_furthest, len(weights) + len(line.slot), self._window(d), weights, *limits, far[d])
         return far
 
     def _window(self, d: int) -> _Window:

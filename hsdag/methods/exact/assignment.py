@@ -6,7 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -28,26 +28,22 @@ class DeviceChoiceModel(CpSatModel[T]):
     There is no solution if an op has no device left.
 
     Args:
-        pinned: Device by op.
         check: Called for every op while the model is built; its exceptions reach the caller.
     """
 
-    def __init__(self, f: Formulation, pinned: Mapping[int, int] | None, check: Callable[[], object]) -> None:
+    def __init__(self, f: Formulation, check: Callable[[], object]) -> None:
         self.model = cp_model.CpModel()
         self._f, self._p = f, f.problem
         self._check = check
-        self._place_every_op_once(pinned or {})
+        self._place_every_op_once()
         self._keep_within_memory()
-        if not pinned:
-            self._order_identical_devices()
+        self._order_identical_devices()
 
-    def _place_every_op_once(self, pinned: Mapping[int, int]) -> None:
+    def _place_every_op_once(self) -> None:
         """Add (1), over the devices that run an op and could hold it."""
-        can = self._f.allowed.copy()
-        for i, d in pinned.items():
-            can[i, np.arange(self._p.num_devices) != d] = False
         self.on = [
-            {d: self.model.new_bool_var(f"x{i},{d}") for d in np.flatnonzero(row).tolist()} for i, row in enumerate(can)
+            {d: self.model.new_bool_var(f"x{i},{d}") for d in np.flatnonzero(row).tolist()}
+            for i, row in enumerate(self._f.allowed)
         ]
         for on in self.on:
             self.model.add_exactly_one(list(on.values()))
@@ -103,7 +99,7 @@ class AssignmentModel(DeviceChoiceModel[IntArray]):
         most: int,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        super().__init__(f, None, check)
+        super().__init__(f, check)
         self._links = problem.semantics.links
         self._ticks = ticks
         if problem.semantics.execution is Execution.SEQUENTIAL:
@@ -171,11 +167,11 @@ class AssignmentModel(DeviceChoiceModel[IntArray]):
 
     def _pairs(self, u: int, a: int, group: list[int]) -> list[Pair]:
         """Return the consumers of u that may be on a device of ``group``, with the ticks of sending to it from a."""
-        found = []
+        pairs = []
         for v, size in self._f.consumers[u].items():
             cost = self._ticks.down(self._f.transfer_s(size) + self._p.transfer_overhead_s)
-            found += [(v, b, int(cost[a, b])) for b in group if b != a and b in self.on[v] and cost[a, b] > 0]
-        return found
+            pairs += [(v, b, int(cost[a, b])) for b in group if b != a and b in self.on[v] and cost[a, b] > 0]
+        return pairs
 
     def _layers(self, u: int, pairs: dict[int, list[Pair]]) -> list[Term]:
         """Return terms that add up to the most expensive chosen pair, for u on any device that ``pairs`` has."""

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.methods.base import O, Placer
+from hsdag.methods.base import NoOptions, Placer
+from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, generous_horizon_s, memory_can_bind
-from hsdag.methods.exact.solving import MOST_TICKS
+from hsdag.methods.exact.solving import MOST_TICKS, CpSatModel, T, Ticks, solve_model
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds.simple import Bound
@@ -69,7 +71,7 @@ class ExactSearch:
 
     @property
     def limits_left(self) -> Limits:
-        """Limits of a solver that begins now. Raises what ``left_s`` does."""
+        """Return the limits of a solver that begins now. Raises what ``left_s`` does."""
         return replace(self.incumbent.limits, seconds=self.left_s())
 
     def left_s(self) -> float:
@@ -112,6 +114,15 @@ class ExactSearch:
             return
         incumbent.report(bound=Bound(min(bound_s, incumbent.best_score) * (1 - tolerance), self._argument))
 
+    def solve(self, model: CpSatModel[T], ticks: Ticks, on_solution: Callable[[T], object]) -> None:
+        """Solve a model, pass its solutions to ``on_solution``, and report its bounds."""
+
+        def on_wait(bound: float) -> None:
+            self.prove(bound * ticks.length_s)
+            self.wake()
+
+        self.prove(solve_model(model, self.limits_left, on_solution, on_wait).bound * ticks.length_s)
+
 
 def warm_start(incumbent: Incumbent) -> None:
     """Consider known plans, or else every single device and the results of heuristics.
@@ -131,11 +142,11 @@ def warm_start(incumbent: Incumbent) -> None:
         problem = replace(problem, semantics=replace(problem.semantics, order=None))
     for method in HEURISTICS if problem.num_units <= MOST_UNITS_FOR_HEURISTICS else ():
         limits = replace(incumbent.limits, seconds=SHARE_OF_HEURISTIC * incumbent.left_s)
-        if (found := make_placer(method).search(problem, incumbent, limits).plan) is not None:
-            incumbent.consider(found.placement, found.priority)
+        if (plan := make_placer(method).search(problem, incumbent, limits).plan) is not None:
+            incumbent.consider(plan.placement, plan.priority)
 
 
-class ExactPlacer(Placer[O]):
+class ExactPlacer(Placer[NoOptions]):
     """A method that begins with the best heuristic, reports every incumbent, and proves a lower bound as it runs.
 
     The bound holds for all schedules over independent links; other links, and the simulator's rule that no device idles
@@ -202,15 +213,21 @@ class ExactPlacer(Placer[O]):
         """Return the memory rules to solve under: the first gives the bound, a later one an answer that surely fits."""
         if not memory_can_bind(problem.known_costs):
             return [MemoryRule.RUNNING]
-        plain = (
-            problem.semantics.links is LinkSharing.INDEPENDENT
-        )  # otherwise copies wait, which changes their lifetimes
-        first = MemoryRule.PEAK if plain and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
+        knows_lives = problem.semantics.links is LinkSharing.INDEPENDENT  # on other links copies wait
+        first = MemoryRule.PEAK if knows_lives and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
         return [first, MemoryRule.RESERVED]
 
-    @abstractmethod
     def _assignment(self, search: ExactSearch) -> None:
-        """Solve the program of an objective that does not depend on order. Raises OutOfTime as ``_latency`` does."""
+        """Solve an objective that does not depend on order, as an assignment program; see docs/exact.md.
+
+        Raises OutOfTime as ``_latency`` does.
+        """
+        ticks = Ticks.choose(search.formulation.durations_s, search.horizon_s)
+        most = int(ticks.down(search.horizon_s)) + 1
+        model = AssignmentModel(search.formulation, search.incumbent.problem, ticks, most, search.left_s)
+        if search.incumbent.best is not None:
+            model.hint_devices(search.incumbent.best.placement)
+        search.solve(model, ticks, search.incumbent.consider)
 
     @abstractmethod
     def _latency(self, search: ExactSearch) -> None:

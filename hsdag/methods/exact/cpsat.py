@@ -6,18 +6,17 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.base import NoOptions, O
-from hsdag.methods.exact.assignment import AssignmentModel, DeviceChoiceModel
+from hsdag.methods.exact.assignment import DeviceChoiceModel
 from hsdag.methods.exact.base import ExactPlacer, ExactSearch
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
-from hsdag.methods.exact.solving import CpSatModel, T, Ticks, solve_model
+from hsdag.methods.exact.solving import Ticks
 
 MOST_OPS_WITH_LOADS = 150
 """Bound the start of every op by the load of its ancestors up to this many ops; these constraints are quadratic."""
@@ -30,17 +29,9 @@ class IntervalModel(DeviceChoiceModel[tuple[IntArray, FloatArray]]):
     problem.
     """
 
-    def __init__(
-        self,
-        formulation: Formulation,
-        horizon_s: float,
-        *,
-        ticks: Ticks | None = None,
-        pinned: Mapping[int, int] | None = None,
-        check: Callable[[], object] = lambda: None,
-    ) -> None:
-        super().__init__(formulation, pinned, check)
-        self.ticks = ticks or Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
+    def __init__(self, formulation: Formulation, horizon_s: float, check: Callable[[], object] = lambda: None) -> None:
+        super().__init__(formulation, check)
+        self.ticks = Ticks.choose(formulation.durations_s, horizon_s)
         self._run = self.ticks.down(self._p.time_s)
         self._horizon = int(self.ticks.down(horizon_s)) + (0 if self.ticks.is_exact else 1)
         self._give_every_op_a_start()
@@ -198,19 +189,7 @@ class IntervalModel(DeviceChoiceModel[tuple[IntArray, FloatArray]]):
         return self.devices(value), self.ticks.seconds([value(start) for start in self.start])
 
 
-class CpSatMethod(ExactPlacer[O]):
-    """Base of methods that solve objectives without an order as an assignment program; see docs/exact.md."""
-
-    def _assignment(self, search: ExactSearch) -> None:
-        ticks = Ticks.choose(search.formulation.durations_s, max(search.horizon_s, 1e-12))
-        most = int(ticks.down(search.horizon_s)) + 1
-        model = AssignmentModel(search.formulation, search.incumbent.problem, ticks, most, search.left_s)
-        if search.incumbent.best is not None:
-            model.hint_devices(search.incumbent.best.placement)
-        _solve(search, model, ticks, search.incumbent.consider)
-
-
-class CpSatPlacer(CpSatMethod[NoOptions]):
+class CpSatPlacer(ExactPlacer):
     """The whole problem as one program, with optional intervals for latency; the default exact method."""
 
     name = "cpsat"
@@ -221,14 +200,4 @@ class CpSatPlacer(CpSatMethod[NoOptions]):
         model = IntervalModel(search.formulation, search.horizon_s, check=search.left_s)
         if search.incumbent.best is not None:
             model.hint(search.incumbent.best.placement, search.starts_s(search.incumbent.best))
-        _solve(search, model, model.ticks, lambda found: search.consider(*found))
-
-
-def _solve(search: ExactSearch, model: CpSatModel[T], ticks: Ticks, on_solution: Callable[[T], object]) -> None:
-    """Solve a model and report its solutions and bounds to the search."""
-
-    def on_wait(bound: float) -> None:
-        search.prove(bound * ticks.length_s)
-        search.wake()
-
-    search.prove(solve_model(model, search.limits_left, on_solution, on_wait).bound * ticks.length_s)
+        search.solve(model, model.ticks, lambda schedule: search.consider(*schedule))

@@ -52,19 +52,19 @@ class Formulation:
 
     @cached_property
     def consumers(self) -> list[dict[int, float]]:
-        """Bytes that each consumer of an op reads in one transfer, [N].
+        """Return the bytes that each consumer of an op reads in one transfer, [N].
 
         Of parallel edges the largest counts, of several results the sum.
         """
         p = self.problem.with_single_results
-        found = [dict[int, float]() for _ in range(self.problem.num_ops)]
+        consumers = [dict[int, float]() for _ in range(self.problem.num_ops)]
         for u, v, size in zip(p.edge_src.tolist(), p.edge_dst.tolist(), p.edge_bytes.tolist(), strict=True):
-            found[u][v] = size
-        return found
+            consumers[u][v] = size
+        return consumers
 
     @cached_property
     def reach(self) -> BoolArray:
-        """Whether a path leads from one op to another, [N, N], in O(N E)."""
+        """Return whether a path leads from one op to another, [N, N], in O(N E)."""
         reach = np.zeros((self.problem.num_ops, self.problem.num_ops), dtype=np.bool_)
         for u in self.problem.topological_order[::-1].tolist():
             for v in self.consumers[u]:
@@ -74,26 +74,26 @@ class Formulation:
 
     @cached_property
     def unordered(self) -> BoolArray:
-        """Whether no path connects two ops, [N, N]; False on the diagonal."""
+        """Return whether no path connects two ops, [N, N]; False on the diagonal."""
         return ~(self.reach | self.reach.T | np.eye(self.problem.num_ops, dtype=np.bool_))
 
     @cached_property
     def allowed(self) -> BoolArray:
-        """Whether an op could run on a device that held nothing else, [N, D]; a row may be all False."""
+        """Return whether an op could run on a device that held nothing else, [N, D]; a row may be all False."""
         p = self.problem
         alone = self.running_bytes + p.weight_bytes[:, None]
         return np.asarray(p.supported & (alone <= p.memory_bytes * (1 + 1e-9)), dtype=np.bool_)
 
     @cached_property
     def running_bytes(self) -> FloatArray:
-        """Least bytes that an op's result and inputs take while it runs, [N, D]; 0 if it takes no time."""
+        """Return the least bytes that an op's result and inputs take while it runs, [N, D]; 0 if it takes no time."""
         p = self.problem.with_single_results
         read = np.bincount(p.edge_dst, np.minimum(p.edge_bytes, p.output_bytes[p.edge_src]), p.num_ops)
         return np.where(p.time_s > 0, (p.output_bytes + read)[:, None], 0.0)
 
     @cached_property
     def reserved_bytes(self) -> FloatArray:
-        """Bytes of inputs and outputs of each op, [N]: im + om of (6)."""
+        """Return the bytes of inputs and outputs of each op, [N]: im + om of (6)."""
         p = self.problem.with_single_results
         return np.asarray(p.output_bytes + np.bincount(p.edge_dst, p.edge_bytes, p.num_ops), dtype=np.float64)
 
@@ -127,25 +127,25 @@ class Formulation:
     def transfer_s(self, size_bytes: float) -> FloatArray:
         """Return the seconds that a result of this size takes from device to device, [D, D]; 0 on the diagonal."""
         p = self.problem
-        own = np.eye(p.num_devices, dtype=np.bool_)
-        return np.where(own, 0.0, p.link_latency_s + size_bytes / p.link_bandwidth_bytes_per_s)
+        is_same = np.eye(p.num_devices, dtype=np.bool_)
+        return np.where(is_same, 0.0, p.link_latency_s + size_bytes / p.link_bandwidth_bytes_per_s)
 
     @property
     def durations_s(self) -> list[ArrayLike]:
-        """All durations in seconds that a schedule of the problem may contain."""
+        """Return all durations in seconds that a schedule of the problem may contain."""
         p = self.problem
         transfers = [self.transfer_s(size) for size in np.unique(p.with_single_results.edge_bytes)]
         return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
 
     @cached_property
     def heads_s(self) -> FloatArray:
-        """Earliest start of every op in seconds, [N]: the longest path to it at fastest times."""
+        """Return the earliest start of every op in seconds, [N]: the longest path to it at fastest times."""
         p = self.problem
         return self._longest_s(p.topological_order, Csr.build(p.num_ops, p.edge_dst, p.edge_src))
 
     @cached_property
     def tails_s(self) -> FloatArray:
-        """Least seconds between the end of an op and the end of all, [N]."""
+        """Return the least seconds between the end of an op and the end of all, [N]."""
         p = self.problem
         return self._longest_s(p.topological_order[::-1], Csr.build(p.num_ops, p.edge_src, p.edge_dst))
 
@@ -192,7 +192,10 @@ def memory_can_bind(problem: ScheduleProblem) -> bool:
 
 
 def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
-    """Return the problem of only the ops ``ops`` [M], in this order, with the edges among them and without labels."""
+    """Return the problem of only the ops ``ops`` [M], in this order, with the edges among them.
+
+    Of their labels, types, meta-ops and roles are kept.
+    """
     place = np.full(problem.num_ops, -1, dtype=np.int64)
     place[ops] = np.arange(len(ops))
     inside = (place[problem.edge_src] >= 0) & (place[problem.edge_dst] >= 0)
@@ -207,7 +210,11 @@ def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
         edge_bytes=problem.edge_bytes[inside],
         edge_port=problem.edge_port[inside],
         topological_order=np.argsort(inverse_of(problem.topological_order)[ops], kind="stable"),
-        labels=OpLabels.empty(len(ops)),
+        labels=replace(
+            OpLabels.empty(len(ops), [problem.labels.types[v] for v in ops]),
+            meta_ops=tuple(problem.labels.meta_ops[v] for v in ops),
+            roles=tuple(problem.labels.roles[v] for v in ops),
+        ),
     )
 
 

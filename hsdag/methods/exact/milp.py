@@ -16,9 +16,7 @@ from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper
 from scipy.sparse import csr_matrix
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.base import NoOptions
-from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
-from hsdag.methods.exact.cpsat import CpSatMethod
+from hsdag.methods.exact.base import TOLERANCE, ExactPlacer, ExactSearch, OutOfTime
 from hsdag.methods.exact.formulation import Formulation, identical_devices
 from hsdag.methods.exact.solving import POLL_S, SolverAnswer
 from hsdag.methods.incumbent import Limits
@@ -63,7 +61,7 @@ class LinearModel:
         self.row_high.append(high)
 
     def rows(self, index: IntArray, value: FloatArray, high: float) -> None:
-        """Add rows [K, W] of at most ``high``."""
+        """Add K rows, each the sum of ``value`` times variables ``index``, both [K, W], that is at most ``high``."""
         self.row_start.extend((self.row_start[-1] + index.shape[1] * np.arange(1, len(index) + 1)).tolist())
         self.index.extend(index.ravel().tolist())
         self.value.extend(value.ravel().tolist())
@@ -74,9 +72,9 @@ class LinearModel:
         """Return SCIP's answer; ``on_wait`` is called regularly, and an exception that it raises ends the solver."""
         entries = self.value, self.index, self.row_start
         columns = map(np.array, (self.low, self.high, self.cost, self.row_low, self.row_high))
-        given: list[Any] = [*columns, csr_matrix(entries, shape=(len(self.row_low), len(self.low)))]
+        tables: list[Any] = [*columns, csr_matrix(entries, shape=(len(self.row_low), len(self.low)))]
         program, solver = ModelBuilderHelper(), ModelSolverHelper("SCIP")
-        program.fill_model_from_sparse_data(*given)
+        program.fill_model_from_sparse_data(*tables)
         for variable in np.flatnonzero(self.is_whole).tolist():
             program.set_var_integrality(variable, True)
         solver.set_time_limit_in_seconds(max(min(limits.seconds, 1e9), 1e-3))
@@ -98,7 +96,7 @@ class LinearModel:
         return SolverAnswer(solver.best_objective_bound(), solution=values)
 
 
-class MilpPlacer(CpSatMethod[NoOptions]):
+class MilpPlacer(ExactPlacer):
     """Work-conserving latency by big-M constraints and order variables; other objectives as in ``cpsat``.
 
     SCIP gives its answer at its end. If the program is too large to be built within the budget, the warm start is the
@@ -224,13 +222,13 @@ class MilpModel:
             for i in there:
                 if capacity.running[i]:
                     self.linear.row([(self.on[i][d], float(capacity.running[i]) / unit), (beside, -1.0)], high=0)
-            held = [(self.on[i][d], float(capacity.resident[i]) / unit) for i in there]
-            self.linear.row([*held, (beside, 1.0)], high=capacity.size / unit)
+            resident = [(self.on[i][d], float(capacity.resident[i]) / unit) for i in there]
+            self.linear.row([*resident, (beside, 1.0)], high=capacity.size / unit)
 
     def read(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return devices [N] and starts [N] in seconds of a solution."""
-        device = np.array([max(of_op, key=lambda d, of_op=of_op: float(values[of_op[d]])) for of_op in self.on])  # type: ignore[misc]
-        return device, values[self.start] * self.unit_s
+        device = [max(of_op.items(), key=lambda choice: float(values[choice[1]]))[0] for of_op in self.on]
+        return np.array(device), values[self.start] * self.unit_s
 
 
 def num_entries(f: Formulation) -> int:

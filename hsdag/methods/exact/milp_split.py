@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import inverse_of
-from hsdag.methods.base import NoOptions
-from hsdag.methods.exact.base import ExactSearch
-from hsdag.methods.exact.cpsat import CpSatMethod, IntervalModel
+from hsdag.methods.exact.base import ExactPlacer, ExactSearch
+from hsdag.methods.exact.cpsat import IntervalModel
 from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
 from hsdag.methods.exact.solving import solve_model
 from hsdag.methods.exact.stages import Stages
@@ -34,7 +33,7 @@ SHARE_OF_ANNEALING = 0.4
 """Share of the remaining time for annealing before windows, which take many sweeps from a poor plan."""
 
 
-class MilpSplitPlacer(CpSatMethod[NoOptions]):
+class MilpSplitPlacer(ExactPlacer):
     """Work-conserving latency by modules; objectives without an order have no modules and are solved as a whole.
 
     With one channel: dynamic programming over pivots. With several channels, or large modules: windows over modules and

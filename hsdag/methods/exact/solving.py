@@ -48,8 +48,6 @@ class Ticks:
         """
         values = np.concatenate([np.ravel(np.asarray(table, dtype=np.float64)) for table in durations_s])
         values = np.unique(values[values <= horizon_s * (1 + BEYOND)])
-        if horizon_s <= 0:
-            return Ticks(1.0, True)
         for power in range(3, -16, -1):
             length_s = 10.0**power
             if horizon_s / length_s > MOST_TICKS:
@@ -107,7 +105,7 @@ class SolverAnswer(Generic[T]):
 def solve_model(
     model: CpSatModel[T],
     limits: Limits,
-    on_solution: Callable[[T], object] | None = None,
+    on_solution: Callable[[T], object] = lambda _: None,
     on_wait: Callable[[float], None] = lambda _: None,
 ) -> SolverAnswer[T]:
     """Solve a model; pass every better solution to ``on_solution`` and, regularly, the bound in ticks to ``on_wait``.
@@ -120,8 +118,6 @@ def solve_model(
     solver.parameters.num_workers = limits.num_workers
     solver.parameters.random_seed = limits.seed % 2**31
     solver.parameters.catch_sigint_signal = False
-    if on_solution is None:
-        return _answer(model, solver, solver.solve(model.model))
     solutions = _Solutions(model)
     ended, bounds = list[cp_model.CpSolverStatus](), [0.0]
     solver.best_bound_callback = bounds.append

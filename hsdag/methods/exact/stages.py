@@ -42,9 +42,9 @@ run, or None, and a lower bound.
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """The ops from one cut, an input without cost, to the next, with bounds and results per pair of end devices.
+    """The ops from one cut to the next, with bounds and results for each pair of devices at these cuts.
 
-    An index is 0 where the graph begins or ends.
+    The first cut is an input without cost. Where the graph begins or ends, the index of the device is 0.
     """
 
     costs: ScheduleProblem
@@ -103,20 +103,20 @@ def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
     inputs = Csr.build(num, dst, src)
     counts = works | (longest_before(problem.topological_order, inputs, works + 0.0, np.zeros(len(src))) > 0)
     order = problem.topological_order[counts[problem.topological_order]]
-    place, own = np.full(num, -1, dtype=np.int64), np.arange(len(order))
-    place[order] = own
+    place, places = np.full(num, -1, dtype=np.int64), np.arange(len(order))
+    place[order] = places
     is_inner = counts[src] & counts[dst]
     last_read, first_reader = np.full(num, -1), np.full(num, len(order))
     np.maximum.at(last_read, dst[is_inner], place[src[is_inner]])
     np.minimum.at(first_reader, src[is_inner], place[dst[is_inner]])
     behind = np.minimum.accumulate(np.append(len(order), last_read[order][:0:-1]))[::-1]
     before = np.maximum.accumulate(np.append(-1, first_reader[order][:-1]))
-    return place, order[(behind >= own) & (before <= own) & (own < own.max(initial=0))]
+    return place, order[(behind >= places) & (before <= places) & (places < len(order) - 1)]
 
 
 @lru_cache(maxsize=1)
 def cuts_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
-    """Return what ``barriers_of`` does, without barriers that a transfer may pass too late for its reader."""
+    """Return what ``barriers_of`` does, without barriers behind which a transfer may arrive too late for its reader."""
     place, barriers = barriers_of(problem)
     src, dst = problem.edge_src, problem.edge_dst
     least_s = np.nanmin(problem.time_s, axis=1)
@@ -129,7 +129,7 @@ def cuts_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
     first = np.maximum(np.searchsorted(at, place[src], side="right"), late)
     last = np.searchsorted(at, place[dst])
     is_late = (first < last) & (place[src] >= 0)
-    begun, ended = (np.bincount(each[is_late], minlength=len(at) + 1) for each in (first, last))
+    begun, ended = (np.bincount(end[is_late], minlength=len(at) + 1) for end in (first, last))
     return place, barriers[np.cumsum(begun - ended)[:-1] == 0]
 
 
@@ -161,33 +161,33 @@ class Stages:
 
     @cached_property
     def _stages(self) -> list[Stage]:
-        """All stages in order, each with a bound."""
-        found = list[Stage]()
-        known = dict[object, Stage]()
+        """Return all stages in order, each with a bound."""
+        stages = list[Stage]()
+        by_tables = dict[object, Stage]()
         for k, ops in enumerate(self._ops):
             num_inputs, has_end = min(k, 1), k < len(self._ops) - 1
             part = with_inputs(self._costs, ops[:num_inputs], ops[num_inputs:])
             tables = part.time_s, part.edge_src, part.edge_dst, part.edge_bytes, part.edge_port
             key = num_inputs, has_end, *(table.tobytes() for table in tables)
-            if key not in known:
+            if key not in by_tables:
                 self._check()
-                known[key] = Stage.of(part, *self._how, has_begin=num_inputs > 0, has_end=has_end)
-            found.append(known[key])
-        return found
+                by_tables[key] = Stage.of(part, *self._how, has_begin=num_inputs > 0, has_end=has_end)
+            stages.append(by_tables[key])
+        return stages
 
     @property
     def bound(self) -> Bound:
-        """Lower bound in seconds on the makespan; valid if the problem's ops are those of the model."""
-        least_s = self._shortest([each.least_s for each in self._stages])[0]
+        """Return a lower bound in seconds on the makespan; valid if the problem's ops are those of the model."""
+        least_s = self._shortest([stage.least_s for stage in self._stages])[0]
         return Bound(least_s * (1 - ROUNDING), "stages one behind the other")
 
     def improve(self, search: Search) -> bool:
         """Improve those stages on the shortest path by bounds that were searched least; return whether any was left."""
-        path = self._shortest([each.least_s for each in self._stages])[1]
-        found = dict.fromkeys(zip(self._stages, itertools.pairwise(path), strict=True))
+        path = self._shortest([stage.least_s for stage in self._stages])[1]
+        on_path = dict.fromkeys(zip(self._stages, itertools.pairwise(path), strict=True))
         left = [
             (stage, ends)
-            for stage, ends in found
+            for stage, ends in on_path
             if stage.value_s[ends] > stage.least_s[ends] * (1 + TOLERANCE) and stage.tries[ends] <= MOST_TRIES
         ]
         least = min((stage.tries[ends] for stage, ends in left), default=0)
@@ -204,7 +204,7 @@ class Stages:
         """
         costs, n = self._costs, self._costs.num_ops
         device, rank = np.full(n, -1), np.full(n, n * n)
-        value_s, path = self._shortest([each.value_s for each in self._stages])
+        value_s, path = self._shortest([stage.value_s for stage in self._stages])
         if not np.isfinite(value_s):
             return None
         for k, (ops, stage, ends) in enumerate(zip(self._ops, self._stages, itertools.pairwise(path), strict=True)):
@@ -213,8 +213,8 @@ class Stages:
         readers = Csr.build(n, costs.edge_src, costs.edge_dst)
         for v in costs.topological_order[::-1].tolist():
             if device[v] < 0:
-                found = device[min(readers.of(v).tolist(), key=rank.__getitem__)] if len(readers.of(v)) else 0
-                device[v] = found if costs.supported[v, found] else costs.supported[v].argmax()
+                home = device[min(readers.of(v).tolist(), key=rank.__getitem__)] if len(readers.of(v)) else 0
+                device[v] = home if costs.supported[v, home] else costs.supported[v].argmax()
         return device, inverse_of(np.lexsort((inverse_of(costs.topological_order), rank)))
 
     @staticmethod

@@ -86,5 +86,4 @@ class SchedulePlacer(ListPlacer[NoOptions]):
             tables = tables_of(costs)
             yield Plan(balanced_placement(tables, self.urgency(tables), links, by_start=self.by_start))
         else:
-            schedule = self.schedule(costs)
-            yield Plan(schedule.device, schedule.priority)
+            yield self.schedule(costs).plan

@@ -85,8 +85,8 @@ class RandomPlacer(Placer[NoOptions]):
         while drawn < most and incumbent.left_s > 0:
             placements = list(uniform_placements(problem, count, rng))
             if problem.costs is not None:
-                placements = [repaired(problem.costs, each, problem.semantics) for each in placements]
-            incumbent.evaluate([Plan(each) for each in placements])
+                placements = [repaired(problem.costs, placement, problem.semantics) for placement in placements]
+            incumbent.evaluate([Plan(placement) for placement in placements])
             drawn += count
         return Status.FEASIBLE if drawn >= most else Status.TIME_LIMIT
 

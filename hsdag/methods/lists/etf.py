@@ -18,7 +18,7 @@ from hsdag.runtime.problem.tables import Tables, levels_of, tables_of
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 
 FEW_RUNS = 4.0
-"""How many schedules a search makes, about."""
+"""Approximate number of schedules that a search makes."""
 
 
 class EtfPlacer(SchedulePlacer):
@@ -55,7 +55,7 @@ class Buffers(NamedTuple):
 
 
 def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: bool) -> ListSchedule:
-    """The schedule of the pair of op and device that can start first, again and again.
+    """Return the schedule that takes, again and again, the pair of op and device that can start first.
 
     Ties go to the larger level ``static_s`` [N], then the smaller op index, the earlier end and the smaller device
     index. A device that cannot hold an op's weights is not a choice for it. ``with_results`` counts results too, from
@@ -73,7 +73,7 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
     )
     s = ListState.of(tables)
     able = np.isfinite(tables.time_s)
-    place = inverse_of(np.lexsort((np.arange(n), -static_s)))
+    place = inverse_of(np.argsort(-static_s, kind="stable"))
     steps = FEW_RUNS * d * (n + len(tables.in_op))
     run_few(_run, steps, tables, s, Outlook.of(tables), able, place, buffers, with_results)
     return s.schedule()
@@ -83,13 +83,12 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
 def _run(
     t: Tables, s: ListState, w: Outlook, able: BoolArray, place: IntArray, buffers: Buffers, with_results: bool
 ) -> None:
-    """``able`` [N, D] says which pairs are left, ``place`` [N] where an op is among all by its level."""
+    """Schedule all ops; ``able`` [N, D] are the pairs that are left, ``place`` [N] the ranks of ops by level."""
     count, turn = first_candidates(s, w), 0
     while turn < len(s.device):
         at, d, start_s = _first(t, s, w, able, place, count)
         v = w.candidate[at]
-        if with_results:
-            _let_go(s, buffers, start_s)
+        _let_go(s, buffers, start_s)
         if not _fits(t, s, buffers, v, d, with_results):
             able[v, d] = False
             if able[v].any():
@@ -107,7 +106,7 @@ def _run(
 
 @bare
 def _first(t: Tables, s: ListState, w: Outlook, able: BoolArray, place: IntArray, count: int) -> tuple[int, int, float]:
-    """Which of the candidates can start first, its device, and when."""
+    """Return the index of the candidate that can start first, its device, and when."""
     best, best_d, best_start_s, best_end_s = -1, -1, np.inf, np.inf
     for i in range(count):
         v = w.candidate[i]
@@ -126,7 +125,7 @@ def _first(t: Tables, s: ListState, w: Outlook, able: BoolArray, place: IntArray
 
 @inlined
 def _fits(t: Tables, s: ListState, buffers: Buffers, v: int, d: int, with_results: bool) -> bool:
-    """Whether device d has room for v: its weights, its result, and copies of its inputs."""
+    """Return whether device d has room for v: its weights, its result, and copies of its inputs."""
     if not with_results:
         return has_room(t, s, v, d)
     needed_bytes = t.weight_bytes[v] + t.output_bytes[v]
@@ -139,6 +138,7 @@ def _fits(t: Tables, s: ListState, buffers: Buffers, v: int, d: int, with_result
 
 @inlined
 def _roomiest(t: Tables, s: ListState, v: int) -> int:
+    """Return the device with most room left of those that support v."""
     best = -1
     for d in range(len(s.free_s)):
         if t.time_s[v, d] < np.inf:
@@ -150,7 +150,7 @@ def _roomiest(t: Tables, s: ListState, v: int) -> int:
 
 @inlined
 def _hold(t: Tables, s: ListState, buffers: Buffers, v: int, d: int) -> None:
-    """v is placed on d: its result and the copies of its inputs are there; what was read last will be let go.
+    """Keep the result of v, which was placed on d, and copies of its inputs there; note when inputs are read no more.
 
     Pairs are taken in the order of their starts, and v starts when all transfers to it have ended: none of them is
     under way any more when the result at its home is let go.

@@ -19,7 +19,6 @@ import numpy as np
 from hsdag.base.errors import FileFormatError, OptionError
 from hsdag.base.kernels import bare, inlined, run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
-from hsdag.methods.incumbent import Incumbent
 from hsdag.methods.lists.base import ListPlacer
 from hsdag.methods.lists.schedule import (
     IdleTime,
@@ -40,7 +39,6 @@ from hsdag.methods.lists.schedule import (
 from hsdag.methods.policy_file import SHIPPED, read_policy
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.tables import (
     OP_FEATURES,
     PATH_THROUGH,
@@ -90,8 +88,6 @@ METHOD, WEIGHTS = "rules", "rules"
 """Name of the method on the card of a policy file, and name of the rules among its weights."""
 STEPS_AT_ONCE, MOST_ROUNDS, REPAIRING = 400_000, 64, 3
 """Pairs of unit and device that take about a second; most rounds; factor of the time if plans may need repair."""
-ROUNDS_AT_ONCE = 4
-"""Number of rounds of schedules with which other methods begin."""
 SPREAD = 0.2
 """Standard deviation of the random change of rules after the first round, in steps of each weight."""
 LUCK = 0.02
@@ -118,16 +114,6 @@ class RulesOptions:
         if (self.rounds is not None and self.rounds < 1) or not 0 <= self.spread < math.inf:
             raise OptionError("rules takes rounds of at least 1 and a finite spread of at least 0")
 
-    @staticmethod
-    def at_once(initial: str | None) -> RulesOptions:
-        """Return the options with which searches by ``auto`` begin."""
-        return RulesOptions(rounds=ROUNDS_AT_ONCE, initial=initial)
-
-
-def are_asked(incumbent: Incumbent) -> bool:
-    """Return whether ``auto`` uses the rules: only if plans are simulated as in their training."""
-    return incumbent.is_cheap and incumbent.problem.semantics.execution is Execution.WORK_CONSERVING
-
 
 class RulesPlacer(ListPlacer[RulesOptions]):
     """List scheduling by learned rules, without training on the problem; a schedule takes about a millisecond.
@@ -143,19 +129,19 @@ class RulesPlacer(ListPlacer[RulesOptions]):
 
     def __init__(self, options: RulesOptions | None = None) -> None:
         super().__init__(options)
-        self._given = None if self.options.initial is None else read_rules(Path(self.options.initial))
+        self._initial = None if self.options.initial is None else read_rules(Path(self.options.initial))
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
         """Yield one plan per round and rule; the same seed gives the same plans."""
         scheduler = RuleScheduler(tables_of(problem.known_costs))
         rng = np.random.default_rng(seed)
-        rules = shipped_rules() if self._given is None else self._given
-        yield from (scheduler.plan(rule) for rule in rules)
+        rules = shipped_rules() if self._initial is None else self._initial
+        yield from (scheduler.schedule(rule).plan for rule in rules)
         steps = len(rules) * problem.num_units * problem.num_devices
         steps *= REPAIRING if np.isfinite(problem.known_costs.memory_bytes).any() else 1
         for _ in range(1, self.options.rounds or min(max(STEPS_AT_ONCE // steps, 1), MOST_ROUNDS)):
             for rule in changed(rules, self.options.spread, rng):
-                yield scheduler.plan(rule, rng)
+                yield scheduler.schedule(rule, rng).plan
 
 
 class RuleScheduler:
@@ -167,14 +153,6 @@ class RuleScheduler:
         self._factor = np.ascontiguousarray(self._x[:, [PATH_THROUGH, STATIC_WAY]])
         self._tail_s = tails_of(tables)
         self._length_s, self._op_s = lengths_of(tables)
-
-    def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
-        """Return the plan of a rule's weights [W], with ops ranked as in ``ListSchedule.priority``.
-
-        Ties are broken at random with ``luck``; see ``schedule``.
-        """
-        schedule = self.schedule(weights, luck)
-        return Plan(schedule.device, schedule.priority)
 
     def schedule(self, weights: FloatArray, luck: np.random.Generator | None = None) -> ListSchedule:
         """Return the schedule of a rule's weights [W].

@@ -12,6 +12,7 @@ import numpy as np
 
 from hsdag.base.kernels import ZERO, bare, inlined, inner, run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.tables import Tables, arrival_s
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 from hsdag.search.evaluators.memory import MEMORY_TOLERANCE
@@ -32,8 +33,13 @@ class ListSchedule:
 
     @property
     def priority(self) -> IntArray:
-        """Rank of each op by start, then end, then sequence, [N]."""
+        """Return the rank of each op by start, then end, then sequence, [N]."""
         return inverse_of(np.lexsort((inverse_of(self.sequence), self.end_s, self.start_s)))
+
+    @property
+    def plan(self) -> Plan:
+        """Return the devices and ranks of all ops as a plan."""
+        return Plan(self.device, self.priority)
 
 
 class ListState(NamedTuple):
@@ -307,8 +313,8 @@ def look(t: Tables, s: ListState, w: Outlook, v: int) -> None:
         for d in range(len(s.free_s)):
             w.sent_s[d] += t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
     for d in range(len(s.free_s)):
-        held = s.held_bytes[d] + received - w.input_share[d] + t.weight_bytes[v] + t.output_bytes[v]
-        w.memory[d] = held / max(t.memory_bytes[d], 1.0)
+        needed = s.held_bytes[d] + received - w.input_share[d] + t.weight_bytes[v] + t.output_bytes[v]
+        w.memory[d] = needed / max(t.memory_bytes[d], 1.0)
         w.input_share[d] = w.input_share[d] / received if received > 0.0 else 0.0
 
 

@@ -122,8 +122,7 @@ class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
             if problem.objective.is_steady:
                 yield Plan(balanced_placement(tables, level_s * factor, problem.semantics.links, by_start=True))
             else:
-                schedule = list_schedule(tables, level_s * factor, by_start=True, device_order=devices)
-                yield Plan(schedule.device, schedule.priority)
+                yield list_schedule(tables, level_s * factor, by_start=True, device_order=devices).plan
 
 
 class EnumerativePlacer(ListPlacer[NoOptions]):
@@ -149,12 +148,12 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
         costs = problem.known_costs
         tables = tables_of(costs)
         device = np.full(costs.num_ops, -1, dtype=np.int64)
-        held = np.zeros(costs.num_devices)
+        weights = np.zeros(costs.num_devices)
         for shards in shard_groups(costs):
             for first in range(0, len(shards), costs.num_devices):
                 ops = shards[first : first + costs.num_devices]
-                device[ops] = _best_assignment(_input_costs_s(tables, costs, ops, device, held))
-                np.add.at(held, device[ops], costs.weight_bytes[ops])
+                device[ops] = _best_assignment(_input_costs_s(tables, costs, ops, device, weights))
+                np.add.at(weights, device[ops], costs.weight_bytes[ops])
         yield Plan(device)
 
 
@@ -186,11 +185,12 @@ def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
 
 
 def _input_costs_s(
-    tables: Tables, problem: ScheduleProblem, ops: IntArray, device: IntArray, held: FloatArray
+    tables: Tables, problem: ScheduleProblem, ops: IntArray, device: IntArray, weights: FloatArray
 ) -> FloatArray:
     """Return the seconds to bring the inputs of ops to devices, [len(ops), D]; infinite if a device cannot take an op.
 
     Transfers are counted one after another; inputs from the same group are not placed yet and therefore left out.
+    ``weights`` [D] are the bytes of weights that devices have so far.
     """
     cost_s = np.zeros((len(ops), problem.num_devices))
     for i, v in enumerate(ops.tolist()):
@@ -198,7 +198,7 @@ def _input_costs_s(
             home = device[tables.in_op[k]]
             if home >= 0:
                 cost_s[i] += tables.latency_s[home] + tables.in_bytes[k] / tables.bandwidth_bytes_per_s[home]
-        full = over_memory(problem, held + problem.weight_bytes[v])
+        full = over_memory(problem, weights + problem.weight_bytes[v])
         able = problem.supported[v] & ~full if (problem.supported[v] & ~full).any() else problem.supported[v]
         cost_s[i, ~able] = np.inf
     return cost_s

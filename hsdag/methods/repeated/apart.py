@@ -44,7 +44,6 @@ def searched_apart(
     whole search is stopped.
 
     Args:
-        seconds: Time limit.
         evaluations: Limit of evaluations, counted as those of the whole search.
         least_s: Known lower bound in seconds; the search ends when a plan meets it.
         without: Hyper-parameters of the method if it is ``auto``.

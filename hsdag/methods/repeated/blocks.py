@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +32,14 @@ MOST_CANDIDATES = 60
 MOST_LEFT = 0.75
 """Largest share of ops in blocks unlike any earlier one; with more, the graph counts as not repeating."""
 CLOSE = 1.15
-"""Ratio of ops in blocks unlike any earlier one to the least such number, up to which a division is as good."""
+"""A division is as good as the best up to this many times as many ops in blocks unlike any earlier one."""
 LEAST_ALIKE = 0.6
 """Least share of a kind's ops that a different block must contain to count as one of that kind.
 
 The first and the last block lack neighbours beyond the ends of the graph.
 """
 LEAST_LONE = 0.75
-"""Least size of a part between cuts that is unlike any other, relative to the largest repeated one, to be searched."""
+"""Search a part between cuts that is unlike any other from this size on, relative to the largest repeated part."""
 LEAST_PERIODS, LEAST_SAME, MOST_OF_A_PERIOD = 3, 0.9, 500
 """Least number of periods; least share of blocks of the same kind as the block one period before; most ops of a period.
 
@@ -53,16 +54,11 @@ class Blocks:
     """A division of a graph into blocks, of which no op reads from a later one.
 
     Two ops of the same position are counterparts in two blocks of one kind.
-
-    Attributes:
-        block: Block of each op.
-        position: Position of each op, -1 without a counterpart.
-        kind: Kind of each block, -1 for a block unlike any other.
     """
 
     block: IntArray  # [N]
-    position: IntArray  # [N]
-    kind: IntArray  # [B]
+    position: IntArray  # [N] -1 for an op without a counterpart
+    kind: IntArray  # [B] -1 for a block unlike any other
 
     @property
     def num_blocks(self) -> int:
@@ -91,7 +87,7 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
     inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     hops = np.zeros(len(problem.edge_src))
     depth = longest_before(problem.topological_order, inputs, np.ones(problem.num_ops), hops).astype(np.int64)
-    exact = _refined(problem, _hashes_of_costs(problem), 1)
+    exact = _exact_hashes(problem)
     tried: dict[bytes, tuple[int, float, IntArray]] = {}
     for number in ROUNDS:
         alike = _refined(problem, _hashes_of_types(problem), number)
@@ -104,22 +100,18 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
                 size = np.bincount(block, minlength=len(signature))
                 left = int(size[np.unique(signature, return_index=True)[1]].sum())  # ops of blocks unlike earlier ones
                 tried[begins.tobytes()] = left, _sent_bytes(problem, block), block
-    least = min((size for size, _, _ in tried.values()), default=problem.num_ops)
+    least = min((left for left, _, _ in tried.values()), default=problem.num_ops)
     if least > MOST_LEFT * problem.num_ops:
         return None
-    close = [each for each in tried.values() if each[0] <= CLOSE * least]
-    return _matched(min(close, key=lambda each: each[1:2])[2], exact, inverse_of(problem.topological_order))
+    close = [division for division in tried.values() if division[0] <= CLOSE * least]
+    return _matched(problem, min(close, key=itemgetter(1))[2])
 
 
 def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> IntArray:
-    """Return the block of each op [N], given the depths at which blocks begin.
+    """Return the block of each op [N] for blocks that begin at the depths ``begins`` [B].
 
     Ops without inputs go to the block that reads them first, and so do ops of the first block that depend on these
     alone and that only a later block reads, such as conversions of weights.
-
-    Args:
-        depth: Depth of each op [N].
-        begins: Depths at which blocks begin [B].
     """
     block = np.searchsorted(begins, depth, side="right") - 1
     while True:
@@ -156,23 +148,22 @@ def _hashes_of_types(problem: ScheduleProblem) -> Hashes:
     return np.array([number[label] for label in labels], dtype=np.uint64)
 
 
-def _hashes_of_costs(problem: ScheduleProblem) -> Hashes:
-    """Return hashes [N] that are equal for ops of the same type and role, and the same costs on every device."""
-    found = _hashes_of_types(problem)
+def _exact_hashes(problem: ScheduleProblem) -> Hashes:
+    """Return hashes [N] that are equal for ops which agree, as do their neighbours, in type, role and all costs."""
+    hashes = _hashes_of_types(problem)
     for column in (*problem.time_s.T, problem.output_bytes, problem.weight_bytes):
-        found = _mixed(found ^ np.ascontiguousarray(column + 0.0).view(np.uint64))
-    return found
+        hashes = _mixed(hashes ^ np.ascontiguousarray(column + 0.0).view(np.uint64))
+    return _refined(problem, hashes, 1)
 
 
-def _refined(problem: ScheduleProblem, start: Hashes, rounds: int) -> Hashes:
+def _refined(problem: ScheduleProblem, hashes: Hashes, rounds: int) -> Hashes:
     """Return hashes [N] that are equal for ops whose neighbourhoods of radius ``rounds`` look alike."""
-    found = start
     for _ in range(rounds):
-        own, read, sent = _mixed(found), np.zeros_like(found), np.zeros_like(found)
-        np.add.at(read, problem.edge_dst, _mixed(own[problem.edge_src]))
-        np.add.at(sent, problem.edge_src, _mixed(own[problem.edge_dst] ^ np.uint64(1)))
-        found = _mixed(_mixed(own + read) + sent)
-    return found
+        op, read, sent = _mixed(hashes), np.zeros_like(hashes), np.zeros_like(hashes)
+        np.add.at(read, problem.edge_dst, _mixed(op[problem.edge_src]))
+        np.add.at(sent, problem.edge_src, _mixed(op[problem.edge_dst] ^ np.uint64(1)))
+        hashes = _mixed(_mixed(op + read) + sent)
+    return hashes
 
 
 def _candidates(alike: Hashes) -> list[np.uint64]:
@@ -185,19 +176,17 @@ def _candidates(alike: Hashes) -> list[np.uint64]:
     return [kinds[i] for i in chosen]
 
 
-def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float = np.inf) -> Blocks | None:
+def _matched(problem: ScheduleProblem, block: IntArray, least_lone: float = np.inf) -> Blocks | None:
     """Return the kinds of blocks, and the positions of their ops; None if no kind has at least LEAST_OPS ops.
 
     Counterparts look alike, and have the same number among the ops of their block that look alike.
 
     Args:
         block: Block of each op [N].
-        exact: Hash of each op [N].
-        place: Place of each op in topological order [N].
         least_lone: Least size of a block unlike any other, relative to the largest repeated one, that is a kind of its
             own.
     """
-    num = int(block.max()) + 1
+    num, exact, place = int(block.max()) + 1, _exact_hashes(problem), inverse_of(problem.topological_order)
     by_key = np.lexsort((place, exact, block))
     is_same = (block[by_key][1:] == block[by_key][:-1]) & (exact[by_key][1:] == exact[by_key][:-1])
     first = np.flatnonzero(np.append(True, ~is_same))
@@ -217,14 +206,14 @@ def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float 
     number: dict[tuple[int, int], int] = {}
     for b, ops in enumerate(members):
         keys = key[ops].tolist()
-        shares = [sum(each in known for each in keys) / max(len(known), 1) for known in keys_of]
-        k = kinds.get(signature[b], int(np.argmax(shares)))
-        if signature[b] not in kinds and shares[k] < LEAST_ALIKE:
+        shares = [sum(k in of_kind for k in keys) / max(len(of_kind), 1) for of_kind in keys_of]
+        nearest = kinds.get(signature[b], int(np.argmax(shares)))
+        if signature[b] not in kinds and shares[nearest] < LEAST_ALIKE:
             continue
-        kind[b] = k
-        for v, each in zip(ops.tolist(), keys, strict=True):
-            if each in keys_of[k]:
-                position[v] = number.setdefault((k, each), len(number))
+        kind[b] = nearest
+        for v, k in zip(ops.tolist(), keys, strict=True):
+            if k in keys_of[nearest]:
+                position[v] = number.setdefault((nearest, k), len(number))
     return Blocks(block, position, kind)
 
 
@@ -246,8 +235,7 @@ def in_periods(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
         return blocks
     joined = [((np.arange(num) + begin) // period)[blocks.block] for begin in range(period)]
     best = min(joined, key=lambda block: _sent_bytes(problem, block))
-    exact = _refined(problem, _hashes_of_costs(problem), 1)
-    return _matched(best, exact, inverse_of(problem.topological_order)) or blocks
+    return _matched(problem, best) or blocks
 
 
 def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
@@ -263,8 +251,7 @@ def between_cuts(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
     part = np.where(place < 0, first_reader, part)
     if np.median(np.bincount(part)) > np.median(np.bincount(blocks.block)):
         return blocks
-    exact = _refined(problem, _hashes_of_costs(problem), 1)
-    return _matched(part, exact, inverse_of(problem.topological_order), LEAST_LONE) or blocks
+    return _matched(problem, part, LEAST_LONE) or blocks
 
 
 def outside_inputs(problem: ScheduleProblem, ops: IntArray) -> IntArray:
@@ -280,16 +267,8 @@ def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> Schedu
     Its memories are what all other ops leave with their weights, and with results of those without inputs, if these
     fill the same share of each device.
     """
-    chosen = np.append(inputs, ops)
-    part = with_inputs(problem, inputs, ops)
-    kept = replace(
-        part.labels,
-        types=tuple(problem.labels.types[v] for v in chosen),
-        meta_ops=tuple(problem.labels.meta_ops[v] for v in chosen),
-        roles=tuple(problem.labels.roles[v] for v in chosen),
-    )
     is_source = np.bincount(problem.edge_dst, minlength=problem.num_ops) == 0
     elsewhere = float(np.delete(problem.weight_bytes + is_source * problem.output_bytes, ops).sum())
     memory_bytes = problem.memory_bytes * max(1.0 - elsewhere / float(problem.memory_bytes.sum()), 0.0)
     memory_bytes = np.where(np.isinf(problem.memory_bytes), np.inf, memory_bytes)
-    return replace(part, memory_bytes=memory_bytes, labels=kept)
+    return replace(with_inputs(problem, inputs, ops), memory_bytes=memory_bytes)

@@ -71,8 +71,8 @@ class CoarsePlacer(Placer[NoOptions]):
         if incumbent.limits.known:
             incumbent.evaluate(incumbent.limits.known)
         part = problem_of(coarse.costs, incumbent.problem.objective, incumbent.problem.semantics)
-        given = APART * incumbent.left_s, APART * incumbent.evaluations_left
-        runs, _ = searched_apart(incumbent, part, "auto", *given, without=WITHOUT)
+        budget = APART * incumbent.left_s, APART * incumbent.evaluations_left
+        runs, _ = searched_apart(incumbent, part, "auto", *budget, without=WITHOUT)
         for run in itertools.islice(runs, MOST_TRIED):
             considered(incumbent, *refined_schedule(incumbent.costs, coarse, run))
         return Status.FEASIBLE
@@ -80,8 +80,8 @@ class CoarsePlacer(Placer[NoOptions]):
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if problem.costs is None or not has_schedule(problem) or coarse_of(problem.costs) is None:
             return
-        for each in ("sa", "rules", "beam"):
-            make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
+        for method in ("sa", "rules", "beam"):
+            make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)
 
 
 @lru_cache(maxsize=1)
@@ -138,16 +138,16 @@ def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[
         heavy: Number of the heavy unit that each unit belongs to [U], which is set for light units that join one.
         held_bytes: Least bytes that make a light unit join the heavy unit that they come from.
     """
-    inputs = Csr.build(costs.num_ops, costs.edge_dst, costs.edge_src)
+    edges_in = Csr.build(costs.num_ops, costs.edge_dst, np.arange(len(costs.edge_dst)))
     able = costs.supported[np.argsort(heavy, kind="stable")[np.count_nonzero(heavy < 0) :]]  # [H, D]
     reach: list[dict[int, float]] = [{} for _ in range(costs.num_ops)]  # [U] bytes that arrive from each heavy unit
     sent: dict[tuple[int, int], float] = {}
     for v in costs.topological_order.tolist():
         arriving: dict[int, float] = {}
-        for u, edge in zip(*_inputs(inputs, v), strict=True):
-            size = float(costs.edge_bytes[edge])
-            for unit, known in ({int(heavy[u]): np.inf} if heavy[u] >= 0 else reach[u]).items():
-                arriving[unit] = max(arriving.get(unit, 0.0), min(size, known))
+        for edge in edges_in.of(v).tolist():
+            u, size = int(costs.edge_src[edge]), float(costs.edge_bytes[edge])
+            for unit, passed in ({int(heavy[u]): np.inf} if heavy[u] >= 0 else reach[u]).items():
+                arriving[unit] = max(arriving.get(unit, 0.0), min(size, passed))
         last = max(arriving, default=-1)
         if heavy[v] < 0 and last >= 0 and arriving[last] >= held_bytes and (able[last] & costs.supported[v]).any():
             heavy[v] = last
@@ -157,12 +157,6 @@ def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[
                 sent[unit, int(heavy[v])] = max(sent.get((unit, int(heavy[v])), 0.0), size)
         reach[v] = arriving
     return sent
-
-
-def _inputs(inputs: Csr, v: int) -> tuple[list[int], list[int]]:
-    """Return the units that v reads, and the edges by which it reads them."""
-    own = slice(inputs.indptr[v], inputs.indptr[v + 1])
-    return inputs.indices[own].tolist(), inputs.edges[own].tolist()
 
 
 def refined_schedule(costs: ScheduleProblem, coarse: Coarse, run: Simulation) -> tuple[IntArray, IntArray]:

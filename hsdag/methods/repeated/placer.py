@@ -21,7 +21,7 @@ from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.apart import PARTS, considered, searched_apart
 from hsdag.methods.repeated.blocks import Blocks, between_cuts, find_blocks, in_periods, outside_inputs, part_of
-from hsdag.methods.repeated.tied import Expanded, tied_problem
+from hsdag.methods.repeated.tied import Expanded
 from hsdag.methods.repeated.tiling import Layer, PlanLibrary
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
@@ -67,8 +67,8 @@ class RepeatedPlacer(Placer[NoOptions]):
             parts, share = between_cuts(costs, blocks), APART
             if parts is blocks:
                 parts, share = in_periods(costs, blocks), BLOCKS
-            found = _searched_blocks(incumbent, parts, share)
-            considered(incumbent, *Layer(costs, parts).lay(_best_together(incumbent, parts, found)))
+            libraries = _searched_blocks(incumbent, parts, share)
+            considered(incumbent, *Layer(costs, parts).lay(_best_together(incumbent, parts, libraries)))
         if incumbent.best is not None:
             limits = replace(incumbent.limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
             make_placer("windows").search(problem, incumbent, limits)
@@ -77,8 +77,8 @@ class RepeatedPlacer(Placer[NoOptions]):
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if problem.costs is None or find_blocks(problem.costs) is None:
             return  # where nothing repeats, no kernel is used
-        for each in ("sa", "rules", "beam") if has_schedule(problem) else ("sa", "mincut"):
-            make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
+        for method in ("sa", "rules", "beam") if has_schedule(problem) else ("sa", "mincut"):
+            make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)
 
 
 OF_STAGES, FIRST, GROWTH = 0.8, 0.05, 3.0
@@ -100,8 +100,8 @@ def _is_optimal_in_a_row(incumbent: Incumbent, stages: Stages) -> bool:
         one = problem_of(part, incumbent.problem.objective, incumbent.problem.semantics)
         share = FIRST * GROWTH ** (tries - 1)
         seconds = share * max(OF_STAGES * incumbent.limits.seconds - incumbent.elapsed_s, 0.0)
-        given = min(seconds, GROWTH**tries), share * incumbent.evaluations_left
-        runs, bound_s = searched_apart(incumbent, one, "cpsat", *given, least_s=least_s)
+        budget = min(seconds, GROWTH**tries), share * incumbent.evaluations_left
+        runs, bound_s = searched_apart(incumbent, one, "cpsat", *budget, least_s=least_s)
         return next(runs, None), max(bound_s, least_s)
 
     is_left = True
@@ -131,20 +131,20 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
     weight = np.array([len(units) for units in chosen]) ** WEIGHT * np.bincount(blocks.kind + 1)[1:] ** OFTEN
     parts = (share * weight / weight.sum()).tolist()
     seconds, evaluations, begin_s = incumbent.left_s, incumbent.evaluations_left, incumbent.elapsed_s
-    found: list[list[PlanLibrary]] = []
+    libraries: list[list[PlanLibrary]] = []
     for units, part, until in zip(chosen, parts, np.cumsum(parts).tolist(), strict=True):
         left_s = max(until * seconds - (incumbent.elapsed_s - begin_s), LEAST_S)
         inputs = outside_inputs(costs, units)
         block = problem_of(part_of(costs, inputs, units), problem.objective, problem.semantics)
-        found.append([])
+        libraries.append([])
         for run in searched_apart(incumbent, block, "auto", left_s, part * evaluations)[0]:
             library = PlanLibrary.empty(blocks, problem.num_devices)
             library.learn(blocks, units, run.device[len(inputs) :], run.priority[len(inputs) :])
-            found[-1].append(library)
-    return found
+            libraries[-1].append(library)
+    return libraries
 
 
-def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[PlanLibrary]]) -> PlanLibrary:
+def _best_together(incumbent: Incumbent, blocks: Blocks, by_kind: Sequence[Sequence[PlanLibrary]]) -> PlanLibrary:
     """Return one plan of each kind, chosen in turn so that together they are best on the first blocks of the graph."""
     until_s = incumbent.elapsed_s + TRYING * incumbent.left_s
     library = PlanLibrary.empty(blocks, incumbent.problem.num_devices)
@@ -154,14 +154,14 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
     layer = Layer(costs, blocks)
     evaluator = ScheduleEvaluator(costs, incumbent.problem.semantics, incumbent.problem.objective)
 
-    def value(each: PlanLibrary) -> float:
+    def value(library: PlanLibrary) -> float:
         incumbent.check()
-        return evaluator.evaluate([Plan(*layer.lay(each))])[0].value
+        return evaluator.evaluate([Plan(*layer.lay(library))])[0].value
 
-    for plans in found:
+    for plans in by_kind:
         library = library.joined(plans[0]) if plans else library
     best = value(library)
-    for others in itertools.zip_longest(*(plans[1:] for plans in found)):
+    for others in itertools.zip_longest(*(plans[1:] for plans in by_kind)):
         for plan in filter(None, others):
             if incumbent.elapsed_s < until_s and (other := value(library.joined(plan))) < best:
                 library = library.joined(plan)
@@ -171,7 +171,10 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
 
 def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
     """Search over positions in a block; all units of a position share a device."""
-    problem = tied_problem(incumbent.costs, blocks.position, incumbent.problem)
+    costs = incumbent.costs
+    tied = tuple(f"position {p}" if p >= 0 else "" for p in blocks.position.tolist())
+    costs = replace(costs, labels=replace(costs.labels, colocate=tied))
+    problem = problem_of(costs, incumbent.problem.objective, incumbent.problem.semantics)
     of_unit = problem.units.partition.labels
     if incumbent.problem.ops is not None:
         partition = problem.units.partition.refine(incumbent.problem.units.partition)

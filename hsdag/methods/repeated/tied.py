@@ -1,22 +1,14 @@
-"""Reduce a problem to groups of units that share a device, and evaluate their plans as plans of all units.
-
-Legend: N ops, U placement units.
-"""
+"""Evaluate plans of groups of units that share a device, as plans of all units. Legend: U placement units."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from hsdag.ir.graph.computation_graph import IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.incumbent import Incumbent
 from hsdag.runtime.problem.bounds.simple import Bound
-from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.problem.plan import Plan, op_priority
 from hsdag.search.evaluators.base import Evaluator, Score
 
 
@@ -51,17 +43,5 @@ class Expanded(Evaluator):
         return self.inner.report([self._plan(plan) for plan in plans], count=count)
 
     def _plan(self, plan: Plan) -> Plan:
-        order = None if plan.priority is None else plan.priority[self.group]
-        if order is not None:
-            order = inverse_of(np.lexsort((inverse_of(self.inner.costs.topological_order), order)))
+        order = None if plan.priority is None else op_priority(self.inner.costs, self.group, plan.priority)
         return Plan(plan.placement[self.group], order)
-
-
-def tied_problem(costs: ScheduleProblem, group: IntArray, problem: Problem) -> Problem:
-    """Return the problem with these costs in which each group of ops is one unit, valued as in ``problem``.
-
-    Args:
-        group: Group of each op [N]; an op with a negative number is a unit by itself.
-    """
-    labels = replace(costs.labels, colocate=tuple(f"group {g}" if g >= 0 else "" for g in group.tolist()))
-    return problem_of(replace(costs, labels=labels), problem.objective, problem.semantics)

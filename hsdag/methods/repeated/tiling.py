@@ -22,16 +22,10 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 @dataclass(frozen=True, eq=False)
 class PlanLibrary:
-    """The known plans of blocks, of every kind.
+    """The known plans of blocks, of every kind."""
 
-    Attributes:
-        device: Device of each position [P]; D if it is not known.
-        rank: Rank of each position in its block [P].
-        num_devices: Number of devices, D.
-    """
-
-    device: IntArray
-    rank: FloatArray
+    device: IntArray  # [P] D for a position whose device is not known
+    rank: FloatArray  # [P] in its block
     num_devices: int
 
     @staticmethod
@@ -60,9 +54,8 @@ class PlanLibrary:
         where = blocks.position[units]
         is_known = (where >= 0) & (self.device[where] < self.num_devices)
         rank = np.where(is_known, self.rank[where], -np.inf)
-        return np.where(is_known, self.device[where], self.num_devices), np.where(
-            is_known, rank, np.maximum.accumulate(rank)
-        )
+        device = np.where(is_known, self.device[where], self.num_devices)
+        return device, np.where(is_known, rank, np.maximum.accumulate(rank))
 
 
 class Layer:
@@ -74,7 +67,7 @@ class Layer:
     def __init__(self, costs: ScheduleProblem, blocks: Blocks) -> None:
         self._costs = costs
         self._blocks = blocks
-        self._cutter, self._twins = WindowCutter(costs), identical_devices(costs)
+        self._cutter, self._identical = WindowCutter(costs), identical_devices(costs)
         by_block = np.lexsort((inverse_of(costs.topological_order), blocks.block))
         firsts = np.searchsorted(blocks.block[by_block], np.arange(blocks.num_blocks + 1))
         self._units = [by_block[a:b] for a, b in itertools.pairwise(firsts.tolist())]
@@ -89,11 +82,11 @@ class Layer:
             line.place[units] = np.arange(len(units))
             lists = self._cutter.cut(line, units, begun_s, np.zeros(num_devices)).lists
 
-            def ended(each: IntArray, lists: Lists = lists, pin: IntArray = pin, rank: FloatArray = rank) -> float:
-                schedule(lists, each[pin], rank)
+            def ended(to: IntArray, lists: Lists = lists, pin: IntArray = pin, rank: FloatArray = rank) -> float:
+                schedule(lists, to[pin], rank)
                 return float(lists.end_s.max())
 
-            exchange = best_exchange(ended, exchange, self._twins)
+            exchange = best_exchange(ended, exchange, self._identical)
             ended(exchange)
             line.device[units], line.end_s[units], line.start_s[units] = lists.device, lists.end_s, starts_of(lists)
             line.place[units] = -1
@@ -101,7 +94,7 @@ class Layer:
         return line.device, priority_by_end(line.end_s, line.start_s)
 
 
-def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Sequence[IntArray]) -> IntArray:
+def best_exchange(ended: Callable[[IntArray], float], first: IntArray, identical: Sequence[IntArray]) -> IntArray:
     """Return an exchange [D + 1] of identical devices for which ``ended`` is small.
 
     An exchange gives, for each device, the device that takes its ops. Beginning with ``first``, two devices are
@@ -109,13 +102,13 @@ def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Se
 
     Args:
         ended: Function from an exchange [D + 1] to the end of the schedule, in seconds.
-        twins: Groups of identical devices.
+        identical: Groups of identical devices.
     """
     best, best_s = first, ended(first)
     is_better = True
     while is_better:
         is_better = False
-        for a, b in [pair for kind in twins for pair in itertools.combinations(kind.tolist(), 2)]:
+        for a, b in [pair for group in identical for pair in itertools.combinations(group.tolist(), 2)]:
             other = best.copy()
             other[[a, b]] = best[[b, a]]
             if (other_s := ended(other)) < best_s:

@@ -119,18 +119,18 @@ class ShardChooser:
         cost = [{EVERYWHERE: _Reached(0.0, EVERYWHERE, 0, None)}]
         solved: dict[tuple[object, ...], tuple[int, list[Way]]] = {}
         for j in range(1, len(self.segments.main) + 1):
-            found: dict[Layout, _Reached] = {}
+            reached: dict[Layout, _Reached] = {}
             for i in range(max(0, j - MOST_SEGMENTS), j):
                 if (key := (i == 0, *self.segments.kinds[i:j])) not in solved:
                     solved[key] = i, ways.of(i, j)
                 for way in solved[key][1]:
                     for layout, before in cost[i].items():
                         total_s = before.total_s + way.compute_s + way.sync_s + ways.sync_s(i, layout, way.reads)
-                        if total_s < (found[way.end].total_s if way.end in found else np.inf):
-                            found[way.end] = _Reached(total_s, layout, i, self._moved(way, solved[key][0], i, j))
-            cost.append(found)
+                        if total_s < (reached[way.end].total_s if way.end in reached else np.inf):
+                            reached[way.end] = _Reached(total_s, layout, i, self._moved(way, solved[key][0], i, j))
+            cost.append(reached)
         count = len(self.segments.main)
-        joined = {layout: each.total_s + ways.sync_s(count, layout, EVERYWHERE) for layout, each in cost[-1].items()}
+        joined = {layout: last.total_s + ways.sync_s(count, layout, EVERYWHERE) for layout, last in cost[-1].items()}
         if not joined:  # pins separate ops that every way keeps together
             return None
         end = min(joined, key=joined.__getitem__)

@@ -68,7 +68,7 @@ class RegionFigures:
 
     @property
     def pays(self) -> bool:
-        """Whether dividing this region alone gains anything."""
+        """Return whether dividing this region alone gains anything."""
         return self.divided_s + self.sync_s < self.whole_s
 
 
@@ -76,7 +76,6 @@ class Divider:
     """Divider of regions over devices.
 
     Args:
-        costs: Costs of divided ops.
         time_s: Seconds of each op on each device, infinite where it does not run [N, D].
         shares: Share of each device [D] in every region; by default by the devices' speed for the region's ops,
             adjusted for halos and grains.
@@ -116,7 +115,7 @@ class Divider:
         """
         grain = self._shapes.grain(region)
         made = grain and self.with_shares(region, grain, np.zeros(self.num_devices))
-        return replace(region, shares={names[d]: each for d, each in made[0].shares.items()}) if made else None
+        return replace(region, shares={names[d]: share for d, share in made[0].shares.items()}) if made else None
 
     def with_shares(self, region: Region, grain: int, wait_s: FloatArray) -> tuple[Region, FloatArray, float] | None:
         """Give a region its shares; None if fewer than two devices get one.
@@ -129,7 +128,7 @@ class Divider:
         """
         extent = self._shapes.extent(region)
         if (shares := self._shares) is None:
-            whole_s, fixed_s = (each[list(region.ops)].sum(axis=0) for each in (self.busy_s, self._fixed_s))
+            whole_s, fixed_s = (table[list(region.ops)].sum(axis=0) for table in (self.busy_s, self._fixed_s))
             shares = even_shares(whole_s - fixed_s, wait_s + fixed_s).tolist()
         bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
         made = self._balanced(region, grain, bounds, wait_s)
@@ -144,22 +143,22 @@ class Divider:
 
         Bounds stay if the user gave shares.
         """
-        found = self._with_bounds(region, bounds, wait_s)
+        divided = self._with_bounds(region, bounds, wait_s)
         for _ in range(0 if self._shares else MOST_MOVES):
-            if found is None:
+            if divided is None:
                 break
-            ends_s = found[1]
-            if ends_s.max() < UNEVEN * ends_s[list(found[0].shares)].mean():
+            ends_s = divided[1]
+            if ends_s.max() < UNEVEN * ends_s[list(divided[0].shares)].mean():
                 break
             slowest = int(ends_s.argmax())
             steps = [(at, step) for at, step in ((slowest, grain), (slowest + 1, -grain)) if 0 < at < len(bounds) - 1]
             others = [[b + step * (k == at) for k, b in enumerate(bounds)] for at, step in steps]
-            made = [(each, at) for at in others if (each := self._with_bounds(region, at, wait_s)) is not None]
-            best = min(made, key=lambda each: float(each[0][1].max()), default=None)
+            made = [(other, at) for at in others if (other := self._with_bounds(region, at, wait_s)) is not None]
+            best = min(made, key=lambda moved: float(moved[0][1].max()), default=None)
             if best is None or best[0][1].max() >= ends_s.max():
                 break
-            found, bounds = best
-        return found
+            divided, bounds = best
+        return divided
 
     def _with_bounds(
         self, region: Region, bounds: Sequence[int], wait_s: FloatArray
@@ -174,7 +173,7 @@ class Divider:
 
     def _region_s(self, region: Region) -> FloatArray | None:
         """Return the seconds of each device for its share with halos [D]; None if the shares are impossible."""
-        found = np.zeros(self.num_devices)
+        taken_s = np.zeros(self.num_devices)
         for d, (first, last) in region.shares.items():
             pieces = self._shapes.pieces(region, d)
             share = (last - first) / self._shapes.extent(region)
@@ -182,13 +181,13 @@ class Divider:
                 return None
             ops = list(pieces)
             fixed_s = self._fixed_s[ops, d]
-            work = np.array([self._shapes.work_of(v, *each, share) for v, each in pieces.items()])
-            found[d] = fixed_s.sum() + work @ (self.busy_s[ops, d] - fixed_s)
-        return found
+            work = np.array([self._shapes.work_of(v, *piece, share) for v, piece in pieces.items()])
+            taken_s[d] = fixed_s.sum() + work @ (self.busy_s[ops, d] - fixed_s)
+        return taken_s
 
     def _read_bytes(self, region: Region) -> float:
         """Return the most bytes that one device reads from outside a region for its share and halos."""
-        found = [0.0]
+        most_bytes = 0.0
         for d in region.shares:
             pieces = self._shapes.pieces(region, d) or {}
             reads: dict[int, float] = {}
@@ -199,8 +198,8 @@ class Divider:
                         length = 1 if need is None else self._shapes.op(u).outputs[0][need.axis]
                         part = 1.0 if need is None else (need.last - need.first) / length
                         reads[u] = max(reads.get(u, 0.0), part * float(self._shapes.graph.output_bytes[u]))
-            found.append(sum(reads.values()))
-        return max(found)
+            most_bytes = max(most_bytes, sum(reads.values()))
+        return most_bytes
 
 
 def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:

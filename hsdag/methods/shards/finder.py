@@ -40,7 +40,6 @@ class RegionFinder:
         schemes: Schemes that may be used.
         pinned: Ops that are not divided.
         bound: Ops bound to a variable's device, each with all ops that are bound together.
-        divider: Divider of the regions.
     """
 
     def __init__(
@@ -113,8 +112,8 @@ def bound_to_variables(graph: ComputationGraph) -> tuple[dict[int, IntArray], Bo
     """
     if variable_of(graph) is None:
         return {}, np.zeros(graph.num_ops, dtype=np.bool_)
-    found = colocate(graph)
-    labels, sets = found.sets.labels.tolist(), found.sets.members
+    colocation = colocate(graph)
+    labels, sets = colocation.sets.labels.tolist(), colocation.sets.members
     bound = {labels[v] for v, variable in enumerate(graph.variables) if variable}
-    members = {v: sets.of(label) for v, label in enumerate(labels) if label in bound and not found.floating[v]}
+    members = {v: sets.of(label) for v, label in enumerate(labels) if label in bound and not colocation.floating[v]}
     return members, repeated_ops(graph)

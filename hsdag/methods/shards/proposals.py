@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rules import Span, piece_of
 from hsdag.methods.shards.choice import ShardChooser, Sharding
 from hsdag.methods.shards.division import ShardCosts
+from hsdag.methods.shards.segments import KERNELS
 
 T = TypeVar("T")
 
@@ -32,6 +34,9 @@ MOST_TRIALS = 16
 
 NUM_PROPOSED = 3
 """Largest number of proposals."""
+
+PREDICTED_S = attrgetter("predicted_s")
+"""Key that sorts shardings by their predicted seconds."""
 
 
 def propose(
@@ -66,22 +71,22 @@ def propose(
         (group, ShardChooser(shapes, costs.of(group), pins={v: group.index(d) for v, d in pins.items()}))
         for group in groups
     ]
-    found: list[Sharding] = []
+    ways: list[Sharding] = []
     for price, has_home in itertools.product(prices, (False, True)):
-        if found and is_over():
+        if ways and is_over():
             break
-        ways = [(chooser.best(price, has_home=has_home), group) for group, chooser in choosers]
-        made = sorted((w.over(group) for w, group in ways if w is not None), key=lambda each: each.predicted_s)
-        found += [replace(way, predicted_s=predict(way)) for way in made[:1] if way not in found]
-    found.sort(key=lambda each: each.predicted_s)
+        best = [(chooser.best(price, has_home=has_home), group) for group, chooser in choosers]
+        by_group = sorted((way.over(group) for way, group in best if way is not None), key=PREDICTED_S)
+        ways += [replace(way, predicted_s=predict(way)) for way in by_group[:1] if way not in ways]
+    ways.sort(key=PREDICTED_S)
     if variable_of(shapes.graph) is None and not is_over():  # ops have to be on the device of a variable that they read
-        new = [way for way in (with_repeated(shapes, each, pins.keys()) for each in found[:1]) if way not in found]
-        found = sorted(found + [replace(way, predicted_s=predict(way)) for way in new], key=lambda w: w.predicted_s)
+        new = [way for way in (with_repeated(shapes, first, pins.keys()) for first in ways[:1]) if way not in ways]
+        ways = sorted(ways + [replace(way, predicted_s=predict(way)) for way in new], key=PREDICTED_S)
         shared = partial(choosers[0][1].divider.shared, names=fastest)
-        found[:1] = [improved_division(shapes, each, predict, pins, trials, shared, is_over) for each in found[:1]]
-    found = [each for each in found if np.isfinite(each.predicted_s)]  # infinite ones do not fit into memory
-    num = max(sum(each.predicted_s < whole_s.min() for each in found), least)
-    return found[: min(num, NUM_PROPOSED)]
+        ways[:1] = [improved_division(shapes, first, predict, pins, trials, shared, is_over) for first in ways[:1]]
+    ways = [way for way in ways if np.isfinite(way.predicted_s)]  # infinite ones do not fit into memory
+    num = max(sum(way.predicted_s < whole_s.min() for way in ways), least)
+    return ways[: min(num, NUM_PROPOSED)]
 
 
 SPREAD = 0.08
@@ -89,9 +94,6 @@ SPREAD = 0.08
 
 MOST_DRAWS = 8
 """Largest number of random changes drawn for each trial; many change nothing or were tried before."""
-
-KERNELS = ("Convolution", "GroupConvolution", "MatMul")
-"""Op types that do most of the work; ops that only read one move to another device with it."""
 
 
 def improved_division(
@@ -149,15 +151,17 @@ class _Changes:
         moved = bound + grain * int(np.copysign(np.ceil(abs(step) * self.shapes.extent(region) / grain), step))
         shares = {d: (first, moved if end == bound else end) for d, (first, end) in region.shares.items()}
         shares[device] = moved, last
-        alike = [each for each in _divided(way) if (each.scheme, each.shares) == (region.scheme, region.shares)]
+        alike = [r for r in _divided(way) if (r.scheme, r.shares) == (region.scheme, region.shares)]
         chosen = alike if self.rng.random() > 0.5 else [region]
-        return self._with(way, *(replace(each, shares=shares) for each in chosen))
+        return self._with(way, *(replace(r, shares=shares) for r in chosen))
 
     def ending(self, way: Sharding) -> Sharding:
         """End a region before an op that reads a window of rows: rows are exchanged rather than computed twice."""
-        axes = [(region, *each) for region in _divided(way) for each in zip(region.ops, region.axes, strict=True)]
-        ends = [(region, self.shapes.producer(v, 0)) for region, v, axis in axes if self._reads_beyond(v, axis)]
-        region, end = self._one_of([(region, u) for region, u in ends if u in region.ops])
+        beyond = [
+            (r, v) for r in _divided(way) for v, axis in zip(r.ops, r.axes, strict=True) if self._reads_beyond(v, axis)
+        ]
+        ends = [(r, self.shapes.producer(v, 0)) for r, v in beyond]
+        region, end = self._one_of([(r, u) for r, u in ends if u in r.ops])
         before = {end}
         for v in reversed(region.ops):
             if v in before:
@@ -168,7 +172,7 @@ class _Changes:
         """Extend a region by one that reads it, or by an op with its only readers, perhaps along another axis."""
         regions, free = _divided(way), self._free(way)
         region = self._one_of(regions)
-        inside = {v: each.ops for each in regions for v in each.ops}
+        inside = {v: r.ops for r in regions for v in r.ops}
         readers = {v for u in region.ops for v in self.shapes.graph.successors.of(u).tolist()}
         first = self._one_of(sorted((readers & {*free, *inside}).difference(region.ops)))
         read = inside[first] if first in inside else self._followed(first, free)
@@ -176,10 +180,9 @@ class _Changes:
         outside = {*range(len(self.shapes.runs))}.difference(region.ops, read)
         is_one = axis is not None and axis < self.shapes.op(read[-1]).rank
         made = self.shapes.region("rows", read[-1], axis, outside) if is_one else None
-        found = None if made is None else self.shared(made)
-        if found is None:
+        if made is None or (extended := self.shared(made)) is None:
             raise PlacementError("there is no such region")
-        return self._with(way, found)
+        return self._with(way, extended)
 
     def elsewhere(self, way: Sharding) -> Sharding:
         """Move an undivided op to another device, with ops that only read it."""
@@ -201,12 +204,12 @@ class _Changes:
 
     def _followed(self, v: int, free: Container[int]) -> list[int]:
         """Return an op and the chain of its only readers, up to the next kernel or, at random, beyond."""
-        found = [v]
-        while len(readers := self.shapes.graph.successors.of(found[-1]).tolist()) == 1 and readers[0] in free:
+        chain = [v]
+        while len(readers := self.shapes.graph.successors.of(chain[-1]).tolist()) == 1 and readers[0] in free:
             if self.shapes.graph.op_types[readers[0]] in KERNELS and self.rng.random() > 0.5:
                 break
-            found += readers
-        return found
+            chain += readers
+        return chain
 
     def _reads_beyond(self, v: int, axis: int | None) -> bool:
         """Return whether one row of the op's result needs several rows of its input."""
@@ -219,7 +222,7 @@ class _Changes:
         """Add regions to a way, and take their ops, and ``ops``, out of all other regions."""
         taken = {*ops}.union(*(region.ops for region in made))
         rest = [self._only(region, {*region.ops} - taken) for region in way.regions]
-        regions = sorted((each for each in (*rest, *made) if each.ops), key=lambda each: each.ops[-1])
+        regions = sorted((region for region in (*rest, *made) if region.ops), key=lambda region: region.ops[-1])
         return replace(way, regions=tuple(regions))
 
     def _only(self, region: Region, ops: Container[int]) -> Region:

@@ -20,6 +20,9 @@ LEAST_SHARE = 1e-4
 """Share of the model's work below which an op is not worth dividing; ops that depend on no larger one are repeated on
 every device."""
 
+KERNELS = ("Convolution", "GroupConvolution", "MatMul")
+"""Op types that do most of the work."""
+
 NOISE = 0.15
 """Largest difference of the times of equal segments, as a share of their median."""
 
@@ -54,21 +57,21 @@ class Segments:
         self._is_main = self._main_ops()
         self.cuts = self._useful(self._cut_ops())
         between = [range(first + 1, last + 1) for first, last in itertools.pairwise([-1, *self.cuts])]
-        self.main = [[v for v in each if self._is_main[v]] for each in between]
-        self.members = [[v for v in each if self._runs[v]] for each in between]
+        self.main = [[v for v in ops if self._is_main[v]] for ops in between]
+        self.members = [[v for v in ops if self._runs[v]] for ops in between]
         self.others: list[int] = np.flatnonzero(self._runs & ~self._is_main).tolist()
         self.kinds = self._equal_segments() if can_be_equal else list(range(len(self.main)))
 
     def is_heavy(self, v: int) -> bool:
         """Return whether an op is a matrix product or a convolution that does more than LEAST_SHARE of the work."""
-        is_kernel = self._shapes.op(v).type in ("MatMul", "Convolution", "GroupConvolution")
+        is_kernel = self._shapes.op(v).type in KERNELS
         return is_kernel and bool(self._work_s[v] > LEAST_SHARE * self._work_s.sum())
 
     def _main_ops(self) -> BoolArray:
         """Return which ops [N] are worth dividing or depend on one that is; all others are cheap to repeat."""
         graph = self._shapes.graph
         is_main: BoolArray = self._work_s > LEAST_SHARE * self._work_s.sum()
-        is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"])
+        is_main &= np.isin(graph.op_types, [*KERNELS, "Gather"])
         is_main &= ~self._repeated
         for v in graph.topological_order.tolist():
             if self._runs[v] and not is_main[v] and not self._repeated[v] and graph.op_types[v] != "Assign":
@@ -77,15 +80,15 @@ class Segments:
 
     def _cut_ops(self) -> list[int]:
         """Return the ops whose results every path through the main ops passes, in order, and the last main op."""
-        found: list[int] = []
+        cuts: list[int] = []
         furthest = -1
-        main = np.flatnonzero(self._is_main)
-        for v in main.tolist():
+        main = np.flatnonzero(self._is_main).tolist()
+        for v in main:
             readers = [u for u in self._shapes.graph.successors.of(v).tolist() if self._is_main[u]]
-            if furthest <= v and readers:
-                found.append(v)
+            if v == main[-1] or (furthest <= v and readers):
+                cuts.append(v)
             furthest = max([furthest, *readers])
-        return [*found, *([int(main[-1])] if len(main) and int(main[-1]) not in found else [])]
+        return cuts
 
     def _useful(self, cuts: list[int]) -> list[int]:
         """Remove cuts that only separate a region from light ops which can be divided by rows together with it.
@@ -122,19 +125,19 @@ class Segments:
         Equal segments have equal ops with equal inputs and readers, and their times differ by no more than NOISE.
         """
         kinds = list(range(len(self.members)))
-        found = dict[tuple[object, ...], list[int]]()
+        by_looks = dict[tuple[object, ...], list[int]]()
         for k, members in enumerate(self.members):
             place = {v: position for position, v in enumerate(members)}
             cut = self.cuts[k - 1] if k else -1
-            found.setdefault(tuple(self._looks(v, place, cut) for v in members), []).append(k)
-        for alike in found.values():
-            each_s = np.array([self.time_s[self.members[k]] for k in alike])
-            total_s = each_s.sum(axis=1)
+            by_looks.setdefault(tuple(self._looks(v, place, cut) for v in members), []).append(k)
+        for alike in by_looks.values():
+            times_s = np.array([self.time_s[self.members[k]] for k in alike])
+            total_s = times_s.sum(axis=1)
             is_usual = np.isclose(total_s, np.median(total_s, axis=0), rtol=NOISE).all(axis=1)
             usual = [k for k, usual in zip(alike, is_usual.tolist(), strict=True) if usual]
             for k in usual:
                 kinds[k] = usual[0]
-                self.time_s[self.members[k]] = each_s[is_usual].mean(axis=0)
+                self.time_s[self.members[k]] = times_s[is_usual].mean(axis=0)
         return kinds
 
     def _looks(self, v: int, place: Mapping[int, int], cut: int) -> tuple[object, ...]:
@@ -150,14 +153,14 @@ class Segments:
         sources = [-1 if u < 0 else place.get(u, "cut" if u == cut else f"op {u}") for u in reads]
         types = {u: "shape" if graph.op_types[u] in SHAPE_OF_TYPES else "op" for u in graph.successors.of(v).tolist()}
         readers = frozenset(place.get(u, kind) for u, kind in types.items())
-        known = [op.node.input_value(port).get_node() for port, u in enumerate(reads) if u < 0]
+        constants = [op.node.input_value(port).get_node() for port, u in enumerate(reads) if u < 0]
         numbers = [op.constant(port) for port, u in enumerate(reads) if u < 0 and len(op.inputs[port]) < 2]
-        flags = self._is_main[v], self._repeated[v], self._pins.get(v), str(numbers), *map(_known_looks, known)
+        flags = self._is_main[v], self._repeated[v], self._pins.get(v), str(numbers), *map(_constant_looks, constants)
         return op.type, str(op.attributes), op.inputs, op.outputs, *sources, *flags, readers
 
 
-def _known_looks(node: Any) -> tuple[object, ...]:
+def _constant_looks(node: Any) -> tuple[object, ...]:
     """Return the types and sizes, without values, of the ops that make a constant input, like weights and scales."""
     sources = () if node.get_type_name() in SHAPE_OF_TYPES else node.input_values()
     made = node.get_type_name(), str(node.get_output_element_type(0)), shape_of(node.output(0))
-    return *made, *(_known_looks(value.get_node()) for value in sources)
+    return *made, *(_constant_looks(value.get_node()) for value in sources)

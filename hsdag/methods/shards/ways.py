@@ -101,19 +101,21 @@ class WayFinder:
             if (op := self.shapes.op(v)).type == "MatMul":
                 schemes = [("hidden", None)] if needs_all else [("hidden", None), ("columns", op.rank - 1)]
             made = [self._divided(End(scheme, v, axis, ops[0], frozenset(taken)), home) for scheme, axis in schemes]
-            found = [each for each in made if each is not None and self._gain(each, home) > 0]
-            if found:
-                chosen.append(max(found, key=lambda each: self._gain(each, home)))
-                taken |= set(chosen[-1].region.ops)
+            best = max(filter(None, made), key=lambda division: self._gain(division, home), default=None)
+            if best is not None and self._gain(best, home) > 0:
+                chosen.append(best)
+                taken |= set(best.region.ops)
         rest = [v for v in ops if v not in taken]
         if self.pins.keys() & set(rest) or (needs_all and rest) or (home is not None and not chosen):
             return []
-        regions = tuple(each.region for each in chosen)
-        compute_s = float(sum(each.each_s.max() for each in chosen))
+        regions = tuple(division.region for division in chosen)
+        compute_s = float(sum(division.each_s.max() for division in chosen))
         if home is None:
-            rest_s, sync_s = float(self.divider.busy_s[rest].sum(axis=0).max()), sum(each.sync_s[0] for each in chosen)
+            rest_s = float(self.divider.busy_s[rest].sum(axis=0).max())
+            sync_s = sum(division.sync_s[0] for division in chosen)
             return [Way(EVERYWHERE, regions, None, compute_s + rest_s, sync_s, EVERYWHERE)]
-        rest_s, sync_s = float(self.divider.time_s[rest, home].sum()), sum(each.span_s for each in chosen) - compute_s
+        rest_s = float(self.divider.time_s[rest, home].sum())
+        sync_s = sum(division.span_s for division in chosen) - compute_s
         return [Way((home,), regions, home, compute_s + rest_s, sync_s, (home,))]
 
     def _branches(self, ops: Sequence[int]) -> list[Way]:
@@ -145,9 +147,10 @@ class WayFinder:
         compute_s = float(takes_s[best] + self.divider.busy_s[ops[-1]].max())
         return [Way(EVERYWHERE, (), None, compute_s, float(sync_s[best]), EVERYWHERE, placed)]
 
-    def _gain(self, found: _Division, home: int | None) -> float:
-        whole_s = self.divider.time_s[list(found.region.ops)].sum(axis=0).min()
-        return float(whole_s - found.span_s - (found.sync_s[0] if home is None else 0.0))
+    def _gain(self, division: _Division, home: int | None) -> float:
+        """Return the seconds that a divided region gains over the fastest device alone."""
+        whole_s = self.divider.time_s[list(division.region.ops)].sum(axis=0).min()
+        return float(whole_s - division.span_s - (division.sync_s[0] if home is None else 0.0))
 
     def _divided(self, end: End, home: int | None = None) -> _Division | None:
         """Return the region with this end and its seconds; None if there is none that can be divided.
@@ -155,8 +158,8 @@ class WayFinder:
         If its input and result are on a ``home`` device, the others start later and must end earlier.
         """
         wait_s = np.zeros(self.divider.num_devices)
-        if home is not None and (found := self._divided(end)) is not None:
-            wait_s += sum(found.sync_s)
+        if home is not None and (without_home := self._divided(end)) is not None:
+            wait_s += sum(without_home.sync_s)
             wait_s[home] = 0.0
         if (made := self.regions.shared(end, wait_s)) is None:
             return None
@@ -182,17 +185,18 @@ class WayFinder:
             rest = [v for v in ops if v not in inside]
             if not inside or any(self.segments.is_heavy(v) or v in self.pins for v in rest) or (needs_all and rest):
                 continue
-            if (found := self._divided(end)) is None:
+            if (division := self._divided(end)) is None:
                 continue
-            layout = axis, *(b for _, b in found.region.shares.values())
-            compute_s = float((found.each_s + self.divider.busy_s[rest].sum(axis=0)).max())
-            ways.append(Way(layout, (found.region,), None, compute_s, found.sync_s[1] if i > 0 else 0.0, layout))
+            layout = axis, *(b for _, b in division.region.shares.values())
+            compute_s = float((division.each_s + self.divider.busy_s[rest].sum(axis=0)).max())
+            sync_s = division.sync_s[1] if i > 0 else 0.0
+            ways.append(Way(layout, (division.region,), None, compute_s, sync_s, layout))
         return ways
 
-    def sync_s(self, i: int, found: Layout, wanted: Layout) -> float:
+    def sync_s(self, i: int, made: Layout, wanted: Layout) -> float:
         """Return the seconds to bring the result of the first i segments from one layout to another."""
-        if i == 0 or found in (wanted, EVERYWHERE) or (len(found) == 1 and i == len(self.segments.main)):
+        if i == 0 or made in (wanted, EVERYWHERE) or (len(made) == 1 and i == len(self.segments.main)):
             return 0.0
-        if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
+        if len(made) > 1 and len(wanted) > 1 and made[0] == wanted[0]:
             return 0.0  # the same axis: the halo counts with the region
         return self.price * self.costs.sync_s(float(self.shapes.graph.output_bytes[self.segments.cuts[i - 1]]))

@@ -25,7 +25,7 @@ import torch
 
 from hsdag.base.errors import OptionError
 from hsdag.methods import method_modules, method_names
-from hsdag.methods.exact import base, cpsat, milp_split, stages
+from hsdag.methods.exact import base, milp_split, stages
 from hsdag.methods.exact.milp import LinearModel
 from hsdag.methods.exact.solving import SolverAnswer
 from hsdag.methods.incumbent import Limits
@@ -140,7 +140,7 @@ def programs(problem: Problem, method: str) -> list[object]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "HEURISTICS", ("heft", "greedy"))
-        patch.setattr(cpsat, "solve_model", of_cpsat)
+        patch.setattr(base, "solve_model", of_cpsat)
         patch.setattr(milp_split, "solve_model", of_cpsat)
         patch.setattr(LinearModel, "solved", of_scip)
         return [*search(problem, method), f"{len(checksums)} programs {zlib.crc32(repr(checksums).encode()):08x}"]

@@ -188,7 +188,7 @@ def test_values_are_logarithms_of_shares_of_the_work_of_all_ops() -> None:
     values = of_rules.values(list(training.rules))
     assert values[0] < before
     assert not np.array_equal(*training.rules)
-    plans = [RuleScheduler(tables_of(problem.costs)).plan(rule) for rule in training.rules]
+    plans = [RuleScheduler(tables_of(problem.costs)).schedule(rule).plan for rule in training.rules]
     best = min(score.value for score in problem.evaluator.evaluate(plans))
     first, least = training.worth(problem)
     assert first == pytest.approx(best)

@@ -144,7 +144,7 @@ def test_what_was_learned_of_the_order_and_in_all_pays_on_problems_not_seen() ->
     for number in range(3_000_000, 3_000_015):
         costs = not_none(problem_of(family.problem(number)).costs)
         scheduler = RuleScheduler(tables_of(costs))
-        plans = [[scheduler.plan(each) for each in weights] for weights in (rules, without_order, first[:1])]
+        plans = [[scheduler.schedule(each).plan for each in weights] for weights in (rules, without_order, first[:1])]
         values.append(
             [min(simulate(costs, p.placement, priority=p.priority).makespan_s for p in each) for each in plans]
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,14 +134,19 @@ def test_blocks_stay_where_no_cut_divides_most_of_them(num_cuts: int) -> None:
     assert between_cuts(ScheduleProblem.from_arrays(np.ones((68, 2)), edges), blocks) is blocks
 
 
+def apart(times: Sequence[int]) -> ScheduleProblem:
+    """Ops without edges, of which only those of equal times look alike."""
+    return ScheduleProblem.from_arrays(np.array(times)[:, None], [])
+
+
 def test_one_kind_of_block_that_is_large_enough_suffices() -> None:
     block = np.repeat(np.arange(4), [8, 8, 2, 2])
-    exact = np.concatenate([np.tile(np.arange(8), 2), np.tile([20, 21], 2)]).astype(np.uint64)
-    found = not_none(_matched(block, exact, np.arange(20)))
+    times = [*range(8)] * 2 + [20, 21] * 2
+    found = not_none(_matched(apart(times), block))
     assert found.kind[0] == found.kind[1] != found.kind[2] == found.kind[3]
-    assert _matched(block[16:] - 2, exact[16:], np.arange(4)) is None
-    exact, block = np.append(exact[:16], np.arange(30, 41, dtype=np.uint64)), np.repeat(np.arange(4), [8, 8, 6, 5])
-    assert not_none(_matched(block, exact, np.arange(27), 0.75)).kind.tolist() == [0, 0, 1, -1]
+    assert _matched(apart(times[16:]), block[16:] - 2) is None
+    block = np.repeat(np.arange(4), [8, 8, 6, 5])
+    assert not_none(_matched(apart([*times[:16], *range(30, 41)]), block, 0.75)).kind.tolist() == [0, 0, 1, -1]
 
 
 def test_ops_that_are_pinned_otherwise_are_no_counterparts() -> None:
