@@ -146,7 +146,7 @@ def known_ops(graph: ComputationGraph) -> BoolArray:
         if types[v] == "Constant":
             floating[v] = True
         elif types[v] in SHAPE_OF_TYPES:
-            floating[v] = graph.is_dynamic is None or not graph.is_dynamic[indices[indptr[v]]]
+            floating[v] = not graph.is_dynamic[indices[indptr[v]]]
         elif indptr[v] < indptr[v + 1] and types[v] not in NEVER_FLOATING_TYPES and not once[v]:
             floating[v] = all(floating[u] for u in indices[indptr[v] : indptr[v + 1]])
     return np.asarray(floating, dtype=np.bool_) & (np.diff(graph.successors.indptr) > 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -52,13 +52,18 @@ def inverse_of(order: IntArray) -> IntArray:
     return place
 
 
+def _empty() -> BoolArray:
+    return np.zeros(0, dtype=np.bool_)
+
+
 @dataclass(frozen=True, eq=False)
 class ComputationGraph:
     """An immutable DAG of ops.
 
     Op ``v`` is an integer; ``op_names[v]`` is for people, ``canonical_names[v]`` for files. Shapes are those
     of an op's first output, padded with zeros to the largest rank; ``output_bytes`` sums over all outputs,
-    ``edge_bytes`` is the size of the one tensor that the edge carries.
+    ``edge_bytes`` is the size of the one tensor that the edge carries. By default no size depends on the data, and
+    inputs determine outputs but for op types that draw random numbers.
 
     Raises ValueError when the arrays disagree in length, a name occurs twice, an edge leaves the graph,
     or ``topological_order`` is not one.
@@ -80,16 +85,22 @@ class ComputationGraph:
     edge_bytes: IntArray  # [E]
     topological_order: IntArray  # [N] op indices, producers first
     variables: tuple[str, ...]  # [N] variable id of ReadValue and Assign, else ""
-    is_dynamic: BoolArray | None = None  # [N] whether a size of an output depends on the data; None: nowhere
-    is_function: BoolArray | None = None  # [N] whether inputs determine outputs; None: judge by op types
+    is_dynamic: BoolArray = field(default_factory=_empty)  # [N] whether a size of an output depends on the data
+    is_function: BoolArray = field(default_factory=_empty)  # [N] whether inputs determine outputs, by all but the type
     canonical_names: tuple[str, ...] = ()  # [N] equal at every read of the model; op names by default
 
     def __post_init__(self) -> None:
-        if not self.canonical_names:
-            object.__setattr__(self, "canonical_names", self.op_names)
         n, e = self.num_ops, self.num_edges
-        columns = (self.op_types, self.element_types, self.shapes, self.ranks, self.output_bytes)
-        more = (self.weight_bytes, self.flops, self.topological_order, self.variables, self.canonical_names)
+        defaults = {
+            "canonical_names": self.op_names,
+            "is_dynamic": np.zeros(n, dtype=np.bool_),
+            "is_function": np.ones(n, dtype=np.bool_),
+        }
+        for name, column in defaults.items():
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, column)
+        columns = (self.op_types, self.element_types, self.shapes, self.ranks, self.output_bytes, self.weight_bytes)
+        more = (self.flops, self.topological_order, self.variables, *(getattr(self, name) for name in defaults))
         if any(len(column) != n for column in (*columns, *more)):
             raise ValueError(f"every op column of graph {self.name!r} needs {n} entries")
         if any(len(column) != e for column in (self.edge_dst, self.edge_src_port, self.edge_dst_port, self.edge_bytes)):

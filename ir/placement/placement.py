@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hsdag.base.errors import OptionError, SearchError
@@ -69,8 +68,8 @@ class ModelRecord(Record):
         """Return the record of a graph's model."""
         from hsdag.ir.graph.build import fingerprint
 
-        fixed = np.ones(graph.num_ops, dtype=np.bool_) if graph.is_dynamic is None else ~graph.is_dynamic
-        parameters = (v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter" and fixed[v])
+        dynamic = graph.is_dynamic.tolist()
+        parameters = (v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter" and not dynamic[v])
         inputs = {graph.op_names[v]: graph.shape_of(v) for v in parameters}
         return ModelRecord(name=name or graph.name, fingerprint=fingerprint(graph), input_shapes=inputs)
 

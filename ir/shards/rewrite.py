@@ -419,7 +419,7 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
     origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
     sharded = graph_of(model)
     homes = [device.get(name, 0) for name in names]
-    if writer.sinks or (sharded.is_dynamic is not None and sharded.is_dynamic.any()):
+    if writer.sinks or sharded.is_dynamic.any():
         follow = NOT_COMPUTED | SHAPE_OF_TYPES  # inputs go with their reader or state, shapes with their tensor
         constraints = colocate(sharded)
         labels, members = constraints.sets.labels, constraints.sets.members
