@@ -15,7 +15,7 @@ import openvino as ov
 from hsdag.base.errors import ModelError
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, fact_of_graph, padded
 from hsdag.ir.graph.flops import Shape, op_flops
-from hsdag.ir.graph.reader import Shapes, load_model
+from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import DRAWING_TYPES
 
 ATTRIBUTE_TYPES = frozenset(
@@ -24,14 +24,9 @@ ATTRIBUTE_TYPES = frozenset(
 """Op types whose attributes are read; reading the attributes of every op would be slow."""
 
 
-def read_graph(
-    source: Any, shapes: Shapes | None = None, *, example_input: Any = None, dynamic: bool = False
-) -> ComputationGraph:
-    """Read the computation graph of a model: a path, an ``ov.Model`` or a torch module.
-
-    The graph of a file is named after the file. Raises ModelError as ``load_model`` does.
-    """
-    return graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic).clone())
+def read_graph(source: Any) -> ComputationGraph:
+    """Read the computation graph of a model: a path, or whatever else ``load_model`` takes. Raises ModelError."""
+    return graph_of(load_model(source).clone())
 
 
 def corresponding_nodes(model: ov.Model, clone: ov.Model) -> list[ov.Node]:

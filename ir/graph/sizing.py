@@ -40,7 +40,7 @@ def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario
 
 
 def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]) -> ComputationGraph:
-    """Read the graph of a model as ``read_graph`` does; with scenarios, inputs may be dynamic and take their sizes.
+    """Read the graph of a model; with scenarios, its inputs may be dynamic, and tensors have the sizes of these.
 
     Raises ModelError as ``load_model`` and ``sized`` do.
     """
