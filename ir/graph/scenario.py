@@ -116,9 +116,7 @@ def parse_scenarios(data_shapes: str | Sequence[str], tokens: str | None) -> tup
 
 def token_words(tokens: str) -> tuple[str, int]:
     """Return what an item of ``--tokens`` times, in words, and the number of tokens that it computes."""
-    match = TOKENS.fullmatch(tokens)
-    assert match is not None  # it was parsed
-    new, past = int(match[1]), int(match[2] or 0)
+    new, past = _new_and_past(tokens)
     if not past:
         return f"first token after {new}", new
     return (f"next token after {past}" if new == 1 else f"{new} tokens after {past}"), new
@@ -126,9 +124,14 @@ def token_words(tokens: str) -> tuple[str, int]:
 
 def context_of(tokens: str) -> int:
     """Return the number of tokens in the context after an item of ``--tokens``."""
+    return sum(_new_and_past(tokens))
+
+
+def _new_and_past(tokens: str) -> tuple[int, int]:
+    """Return the numbers of new tokens and of those before them in an item of ``--tokens``, which was parsed before."""
     match = TOKENS.fullmatch(tokens)
-    assert match is not None  # it was parsed
-    return int(match[1]) + int(match[2] or 0)
+    assert match is not None
+    return int(match[1]), int(match[2] or 0)
 
 
 def shares(scenarios: Sequence[Scenario]) -> FloatArray:
