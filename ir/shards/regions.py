@@ -56,8 +56,8 @@ class Shapes:
         self.model = model
         self.nodes = nodes
         self.runs = runs
-        self._ops: dict[int, NodeView] = {}
-        self._producers: dict[tuple[int, int], int] = {}
+        self._view = cache(lambda v: NodeView(nodes[v]))
+        self._source = cache(self._producer)
         self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
         self._reading = cache(self._part_read)
 
@@ -71,15 +71,11 @@ class Shapes:
 
     def op(self, v: int) -> NodeView:
         """Return an op as rules see it."""
-        if v not in self._ops:
-            self._ops[v] = NodeView(self.nodes[v])
-        return self._ops[v]
+        return self._view(v)
 
     def producer(self, v: int, port: int) -> int:
         """Return the op whose result an input reads; -1 for a value that is known or that a piece adds."""
-        if (v, port) not in self._producers:
-            self._producers[v, port] = self._producer(v, port)
-        return self._producers[v, port]
+        return self._source(v, port)
 
     def _producer(self, v: int, port: int) -> int:
         if port >= len(self.op(v).inputs):
@@ -161,7 +157,7 @@ class Shapes:
 
         ``share`` is the share of a partial result.
         """
-        done = share if span is None else (span.last - span.first) / self.op(v).outputs[0][span.axis]
+        done = share if span is None else span.size / self.op(v).outputs[0][span.axis]
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
         return done if is_cut else done + (1.0 - done) * self._reading(v)
 

@@ -235,11 +235,11 @@ class _Writer:
         if node.get_type_name() == "ReadValue":
             assert span is not None  # a variable is no sum
             made = opset13.read_value(inputs[0], self._variable(v, device, span))
-            self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis])
+            self._add(v, device, span, made, span.size / self.shapes.op(v).outputs[0][span.axis])
             return
         share = span or piece.inputs[0]
         assert share is not None  # a partial result is of a range of the first input
-        part = (share.last - share.first) / self.shapes.op(v).inputs[0][share.axis] if span is None else 1.0
+        part = share.size / self.shapes.op(v).inputs[0][share.axis] if span is None else 1.0
         work = self.shapes.work_of(v, span, piece, part)
         if node.get_type_name() == "Convolution" and span is not None and span.axis == 1:
             inputs[0] = self.nodes.past_split(inputs[0], v, device)
@@ -255,7 +255,7 @@ class _Writer:
         read_value = next(each.node for each in self.made[read] if each.device == device)
         made = opset13.assign(read_value, self._variable(read, device, span))
         made.input(0).replace_source_output(self._read(v, 0, device, span))
-        self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).inputs[0][span.axis])
+        self._add(v, device, span, made, span.size / self.shapes.op(v).inputs[0][span.axis])
         self.stored[v] = self.shapes.nodes[v]
         self.sinks.append(made)
 
@@ -264,7 +264,7 @@ class _Writer:
             node = self.shapes.nodes[read]
             info = VariableInfo()
             shape = node.get_output_partial_shape(0)
-            shape[span.axis] = span.last - span.first
+            shape[span.axis] = span.size
             info.data_shape, info.data_type = shape, node.get_output_element_type(0)
             info.variable_id = self.nodes.name(self.shapes.graph.variables[read], device)
             self._variables[read, device] = Variable(info)
@@ -375,7 +375,7 @@ def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node
         values = data
     else:
         return None
-    sizes = [*shape[: span.axis], span.last - span.first, *shape[span.axis + 1 :]]
+    sizes = [*shape[: span.axis], span.size, *shape[span.axis + 1 :]]
     tensor = ov.Tensor(element, ov.Shape(sizes))  # it has memory of its own, unlike a tensor made of an array
     if not fills and tensor.byte_size > LARGE_BYTES:
         return ov.op.Constant(tensor)

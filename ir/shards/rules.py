@@ -31,6 +31,11 @@ class Span(NamedTuple):
     first: int
     last: int
 
+    @property
+    def size(self) -> int:
+        """Return the number of indices."""
+        return self.last - self.first
+
     def along(self, axis: int) -> Span:
         """Return the same range of another axis."""
         return Span(axis, self.first, self.last)
@@ -280,7 +285,7 @@ def reshape(op: NodeView, span: Span) -> Piece | None:
     if copied and source.axis < len(pattern) and pattern[source.axis] == 0:
         pattern[source.axis] = op.inputs[0][source.axis]  # a zero would copy the size of what is cut
     if pattern[span.axis] != -1:
-        pattern[span.axis] = span.last - span.first
+        pattern[span.axis] = span.size
     return Piece((source, None), {"special_zero": bool(copied)}, {1: np.array(pattern)})
 
 
@@ -408,14 +413,13 @@ def broadcast_op(op: NodeView, span: Span) -> Piece | None:
     if op.attributes["mode"] not in ("numpy", "bidirectional"):
         return None
     source = broadcast(op.inputs[0], op.rank, span)
-    size = span.last - span.first
     target = op.constant(1) or (None if -1 in op.outputs[0] else list(op.outputs[0]))
     count = len(target) if target is not None else op.inputs[1][0]
     axis = span.axis - (op.rank - count)
     if target is None:  # the target is computed
-        return None if count < 0 or axis < 0 else Piece((source, None), numbers={1: (axis, size)})
+        return None if count < 0 or axis < 0 else Piece((source, None), numbers={1: (axis, span.size)})
     if axis >= 0 and target[axis] != 1:
-        target = [size if k == axis else each for k, each in enumerate(target)]
+        target = [span.size if k == axis else size for k, size in enumerate(target)]
     return Piece((source, None), {}, {1: np.array(target)})
 
 
@@ -475,7 +479,7 @@ def gives(made: ov.Node, op: NodeView, span: Span | None) -> bool:
     for found, whole in zip(made.outputs(), op.node.outputs(), strict=True):
         wanted = whole.get_partial_shape()
         if span is not None and wanted.rank.is_static:
-            wanted[span.axis] = span.last - span.first
+            wanted[span.axis] = span.size
         same = found.get_element_type() == whole.get_element_type()
         if not same or not wanted.compatible(found.get_partial_shape()):
             return False
