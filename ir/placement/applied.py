@@ -39,7 +39,7 @@ def compiled(
         under_hetero = lambda model, pipeline, *_: compiled(pipeline, core, model, properties)  # noqa: E731
         return _compiled_copies(placement, core, model, properties, beside or under_hetero)
     fixed, graph, devices = _openvino_devices(placement, model)
-    specs = [device for device in placement.devices if device.name in placement.used_devices]
+    specs = placement.used_specs
     if len(specs) == 1:
         placed = with_gates_apart(fixed, specs[0])
         target = specs[0].openvino_name
