@@ -91,11 +91,11 @@ def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
     """
     sh = Sharder("llama-block", num_devices)
     parts = _grid(num_devices)
-    each = blocks or (LlamaSizes(),)
-    first = each[0]
+    stack = blocks or (LlamaSizes(),)
+    first = stack[0]
     x = sh.input("x", (first.tokens, first.width), parts, "f16")
     frequencies = sh.input("frequencies", (first.tokens, first.width // first.heads // 2), (parts[0], 1), "c64")
-    for number, sizes in enumerate(each):
+    for number, sizes in enumerate(stack):
         sh.prefix = f"{number}." if number else ""
         x = _feed_forward(sh, sizes, _attention(sh, sizes, x, parts, frequencies, None), (1, num_devices))
     return sh.build({"y": x})

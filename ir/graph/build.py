@@ -98,7 +98,7 @@ def _graph_of(model: ov.Model) -> ComputationGraph:
     index = {node.get_name(): v for v, (_, node) in enumerate(named)}
     outputs = [node.outputs() for _, node in named]
     output_shapes = [[sizes_of(port) for port in ports] for ports in outputs]
-    output_bytes = [list(map(bytes_of, *each)) for each in zip(outputs, output_shapes, strict=True)]
+    output_bytes = [list(map(bytes_of, *pair)) for pair in zip(outputs, output_shapes, strict=True)]
     edges: list[tuple[int, int, int, int, int]] = []
     flops = np.zeros(len(named))
     variables = []
@@ -150,12 +150,12 @@ def is_function(node: ov.Node) -> bool:
     Random numbers are drawn anew at every inference, in bodies too. What ops outside OpenVINO's opsets do is unknown.
     State does not count here: ReadValue and Assign are recognised by their variable.
     """
-    return all(str(each.get_type_info().version_id).startswith("opset") for each in _all_in(node)) and not draws(node)
+    return all(str(op.get_type_info().version_id).startswith("opset") for op in _all_in(node)) and not draws(node)
 
 
 def draws(node: ov.Node) -> list[ov.Node]:
     """Return the ops that draw random numbers: the op itself, or those in its bodies."""
-    return [each for each in _all_in(node) if each.get_type_name() in DRAWING_TYPES]
+    return [op for op in _all_in(node) if op.get_type_name() in DRAWING_TYPES]
 
 
 def _all_in(node: Any) -> Iterator[Any]:

@@ -175,8 +175,8 @@ def fact_of_graph(compute: Callable[[ComputationGraph], R]) -> Callable[[Computa
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             facts[key] = value
-        known: R = facts[key]
-        return known
+        stored: R = facts[key]
+        return stored
 
     return fact
 
@@ -258,20 +258,24 @@ def from_networkx(graph: Any, name: str = "graph") -> ComputationGraph:
         raise ValueError("two nodes have the same name as text")
     index = {node: v for v, node in enumerate(graph.nodes)}
     nodes = list(graph.nodes.values())
-    sizes = [each.get("output_bytes", 4 * int(np.prod(each.get("shape", (1,)), dtype=np.int64))) for each in nodes]
+    shapes = [tuple(node.get("shape", (1,))) for node in nodes]
+    sizes = [
+        node.get("output_bytes", 4 * int(np.prod(shape, dtype=np.int64)))
+        for node, shape in zip(nodes, shapes, strict=True)
+    ]
     sent = list(graph.edges(data="bytes"))
     made = graph_from_edges(
-        [str(each.get("op_type", "Op")) for each in nodes],
+        [str(node.get("op_type", "Op")) for node in nodes],
         [(index[u], index[v]) for u, v, _ in sent],
         name=name,
         op_names=names,
-        shapes=[tuple(each.get("shape", (1,))) for each in nodes],
+        shapes=shapes,
         output_bytes=sizes,
-        flops=[float(each.get("flops", 0.0)) for each in nodes],
+        flops=[float(node.get("flops", 0.0)) for node in nodes],
     )
     return replace(
         made,
-        weight_bytes=np.array([each.get("weight_bytes", 0) for each in nodes], dtype=np.int64),
+        weight_bytes=np.array([node.get("weight_bytes", 0) for node in nodes], dtype=np.int64),
         edge_bytes=np.array([sizes[index[u]] if size is None else size for u, _, size in sent], dtype=np.int64),
     )
 

@@ -97,7 +97,7 @@ class AddedNodes:
                 if node.get_name() in self._slices:
                     v, device, span = self._slices[node.get_name()]
                     constants = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
-                    indices = (self.named(each, v, device, "/slice") for each in constants)
+                    indices = (self.named(constant, v, device, "/slice") for constant in constants)
                     made = self.named(opset13.gather(node.input_value(0), *indices), v, device, "/slice")
                     read_instead(node.output(0), made.output(0))
                 elif RULES.get(node.get_type_name()) is elementwise and node.get_name() not in seen:

@@ -153,9 +153,9 @@ class Shapes:
         return all(len(read) > 1 for read in states.values())
 
     def work_of(self, v: int, span: Span | None, piece: Piece, share: float) -> float:
-        """Return the share of an op's time that its piece takes: its range's, but all of the reading of uncut weights.
+        """Return the share of an op's time that a piece of it takes: its range's, but all of it to read uncut weights.
 
-        ``share`` is the share of a partial result.
+        For a partial result, ``share`` counts in place of the range's.
         """
         done = share if span is None else span.size / self.op(v).outputs[0][span.axis]
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
@@ -163,13 +163,13 @@ class Shapes:
 
     def _part_read(self, v: int) -> float:
         """Return the part of an op's time that reading its weights takes."""
-        held = 0.0
+        weight_bytes = 0.0
         pending = [v] if self.op(v).type in ("MatMul", "Convolution") else []
         while pending:
-            known = [u for u in self.graph.predecessors.of(pending.pop()).tolist() if not self.runs[u]]
-            held += float(self.graph.weight_bytes[known].sum())
-            pending += known
-        return min(FLOPS_PER_BYTE * held / max(float(self.graph.flops[v]), 1.0), 1.0)
+            sources = [u for u in self.graph.predecessors.of(pending.pop()).tolist() if not self.runs[u]]
+            weight_bytes += float(self.graph.weight_bytes[sources].sum())
+            pending += sources
+        return min(FLOPS_PER_BYTE * weight_bytes / max(float(self.graph.flops[v]), 1.0), 1.0)
 
     def region(self, scheme: Scheme, last: int, axis: int | None, stop: Container[int] = ()) -> Region | None:
         """Return the largest region that ends in op ``last`` divided along ``axis``; None for partial results.
