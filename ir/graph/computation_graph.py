@@ -242,7 +242,6 @@ def from_networkx(graph: Any, name: str = "graph") -> ComputationGraph:
         graph: Its nodes may have the attributes ``op_type`` ("Op" by default), ``shape`` (``(1,)``), ``output_bytes``
             (four for each element of the shape), ``weight_bytes`` (0) and ``flops`` (0). An edge may have ``bytes``,
             the bytes sent along it, by default all output bytes of its source.
-        name: The name of the graph.
 
     Raises ValueError for a graph that has a cycle or is not directed, and for two nodes of one name.
 

@@ -18,19 +18,12 @@ MARK = "@"
 
 
 class AddedNodes:
-    """Nodes that are added to a model, each for an op of the model and on a device.
-
-    Args:
-        names: Names of the devices.
-
-    Attributes:
-        device: Device of each node, by OpenVINO's unique name of it.
-    """
+    """Nodes that are added to a model, each for an op of the model and on one of the devices with these ``names``."""
 
     def __init__(self, shapes: Shapes, names: Sequence[str]) -> None:
         self._shapes = shapes
         self._names = names
-        self.device: dict[str, int] = {}
+        self.device: dict[str, int] = {}  # of each node, by OpenVINO's unique name of it
         self._slices: dict[str, tuple[int, int, Span]] = {}  # by OpenVINO's name, too: op, device and range
 
     def name(self, of: str, device: int) -> str:
