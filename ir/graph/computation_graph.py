@@ -63,7 +63,7 @@ class ComputationGraph:
     Op ``v`` is an integer; ``op_names[v]`` is for people, ``canonical_names[v]`` for files. Shapes are those
     of an op's first output, padded with zeros to the largest rank; ``output_bytes`` sums over all outputs,
     ``edge_bytes`` is the size of the one tensor that the edge carries. By default no size depends on the data, and
-    inputs determine outputs but for op types that draw random numbers.
+    only op types that draw random numbers give different outputs for the same inputs.
 
     Raises ValueError when the arrays disagree in length, a name occurs twice, an edge leaves the graph,
     or ``topological_order`` is not one.
@@ -86,7 +86,7 @@ class ComputationGraph:
     topological_order: IntArray  # [N] op indices, producers first
     variables: tuple[str, ...]  # [N] variable id of ReadValue and Assign, else ""
     is_dynamic: BoolArray = field(default_factory=_empty)  # [N] whether a size of an output depends on the data
-    is_function: BoolArray = field(default_factory=_empty)  # [N] whether inputs determine outputs, by all but the type
+    is_function: BoolArray = field(default_factory=_empty)  # [N] False: outputs differ for the same inputs
     canonical_names: tuple[str, ...] = ()  # [N] equal at every read of the model; op names by default
 
     def __post_init__(self) -> None:
