@@ -115,8 +115,6 @@ class CopiedModel(CompiledModel):
         result: Outputs = divided or request.infer(inputs)
         return result
 
-    infer = __call__
-
     @property
     def num_in_flight(self) -> int:
         """Return the number of inferences that should be in flight to keep all copies busy."""
@@ -234,7 +232,8 @@ class CopiedModel(CompiledModel):
             done.set_exception(ExecutionError("the model was closed before the inference started"))
         for copy in self.copies:
             copy.threads.shutdown()
-            getattr(copy.compiled, "close", bool)()  # a pipeline has threads of its own
+            if isinstance(copy.compiled, CompiledModel):  # a pipeline, which has threads of its own
+                copy.compiled.close()
 
 
 class CopiesRequest(InferenceRequest):
