@@ -168,7 +168,7 @@ def _repeat(model: ov.Model, repeated: set[str], known: set[str]) -> None:
             source = port.get_source_output().get_node().get_name()
             if source in repeated and not is_repeated:
                 read[_affinity_of(node)].append(port)
-            elif is_repeated and source not in repeated | known:
+            elif is_repeated and source not in repeated and source not in known:
                 frontier.append(port)
     copies = {device: _device_copy(ports, frontier, device) for device, ports in read.items()}
     for device, ports in read.items():
