@@ -102,8 +102,8 @@ def deep_models(layers: int) -> dict[str, ModelSpec]:
     images, states = (ModelInput("images", (1, 3, 224, 224), "f32"),), ("last_hidden_state", "pooler_output")
     return {
         "decoder": llama_decoder("decoder", decoder),
-        "bert": ModelSpec("bert", "", tokens, states, 0, seeded("Bert", bert)),
-        "resnet152": ModelSpec("resnet152", "", images, ("logits",), 0, seeded("ResNet", resnet)),
+        "bert": ModelSpec("bert", "", tokens, states, seeded("Bert", bert)),
+        "resnet152": ModelSpec("resnet152", "", images, ("logits",), seeded("ResNet", resnet)),
     }
 
 

@@ -123,12 +123,12 @@ class Vit(nn.Module):
 def network(name: str, layers: int, path: Path) -> Path:
     """A network of this benchmark, or a model of the zoo, as f32."""
     if name == "encoder":
-        spec = bert(name, "an encoder", BertSizes(layers, 768, 12, 3072, vocabulary=1000, positions=512), 0)
+        spec = bert(name, "an encoder", BertSizes(layers, 768, 12, 3072, vocabulary=1000, positions=512))
         spec = replace(spec, inputs=tuple(replace(each, shape=(1, 128)) for each in spec.inputs))
     elif name == "vit":
         sizes = BertSizes(layers, 768, 12, 3072, vocabulary=1000, positions=197)
         given = (ModelInput("images", (1, 3, 224, 224), "f32"),)
-        spec = ModelSpec(name, "", given, ("logits",), 0, lambda seed: random_network(lambda: Vit(sizes), seed))
+        spec = ModelSpec(name, "", given, ("logits",), lambda seed: random_network(lambda: Vit(sizes), seed))
     elif name == "prefill":
         spec = llama_decoder(name, DecoderSizes(layers, 768, 12, 4, 2048, vocabulary=4096, tokens=128))
     else:

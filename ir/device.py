@@ -227,17 +227,17 @@ def parse_devices(text: str, parse: Callable[[str], DeviceSpec] = DeviceSpec.par
     return specs
 
 
-def hetero_properties(specs: Iterable[DeviceSpec], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def hetero_properties(specs: Iterable[DeviceSpec], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the properties to give ``compile_model`` with a HETERO target, so that each device keeps its own.
 
     HETERO sets EXCLUSIVE_ASYNC_REQUESTS on every submodel it makes, over what was set on the device; only
-    DEVICE_PROPERTIES given at compilation win. ``given`` are the caller's own properties: all of them are kept, and its
+    DEVICE_PROPERTIES given at compilation win. ``properties`` are the caller's: all of them are kept, and their
     DEVICE_PROPERTIES replace those of a device key by key.
     """
     merged = {spec.openvino_name: dict(spec.properties) for spec in specs if spec.properties}
-    rest = dict(given or {})
-    for name, properties in rest.pop("DEVICE_PROPERTIES", {}).items():
-        merged[name] = {**merged.get(name, {}), **properties}
+    rest = dict(properties or {})
+    for name, replacements in rest.pop("DEVICE_PROPERTIES", {}).items():
+        merged[name] = {**merged.get(name, {}), **replacements}
     return {**rest, "DEVICE_PROPERTIES": merged} if merged else rest
 
 

@@ -45,9 +45,9 @@ class InferenceRequest(ABC):
         self.model_inputs, self.model_outputs = list(input_ports), list(output_ports)
         self._callback: Callable[[Any], None] | None = None
         self.userdata: Any = None
-        self._own = [ov.Tensor(p.get_element_type(), p.get_partial_shape().get_min_shape()) for p in input_ports]
-        self._inputs = list(self._own)
-        for index, tensor in enumerate(self._own):
+        self._buffers = [ov.Tensor(p.get_element_type(), p.get_partial_shape().get_min_shape()) for p in input_ports]
+        self._inputs = list(self._buffers)
+        for index, tensor in enumerate(self._buffers):
             self.give(index, tensor)
 
     @abstractmethod
@@ -138,18 +138,18 @@ class InferenceRequest(ABC):
             self.set_input_tensor(key, value)
             return
         index = port_index(self.model_inputs, key, "input")
-        own, port = self._own[index], self.model_inputs[index]
+        buffer, port = self._buffers[index], self.model_inputs[index]
         array = np.asarray(value)
         if not _takes(port, array.shape):
             raise OptionError(f"input {key!r} takes an array of shape {_sizes(port)}, not {list(array.shape)}")
-        if array.shape != tuple(own.shape):
-            own = self._own[index] = ov.Tensor(own.element_type, list(array.shape))
+        if array.shape != tuple(buffer.shape):
+            buffer = self._buffers[index] = ov.Tensor(buffer.element_type, list(array.shape))
         try:
-            fill(own, array)
+            fill(buffer, array)
         except ValueError as error:
             raise OptionError(f"input {key!r} {error}") from error
-        if self._inputs[index] is not self._own[index]:  # a tensor that the caller gave before stays as it is
-            self.set_input_tensor(index, self._own[index])
+        if self._inputs[index] is not buffer:  # a tensor that the caller gave before stays as it is
+            self.set_input_tensor(index, buffer)
 
     def call_back(self) -> None:
         """Call the callback after an inference that ended well."""

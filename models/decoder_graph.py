@@ -278,7 +278,8 @@ def nibble_weight(name: str, values: Array, group: int) -> ov.Output:
     ``group`` must divide K.
     """
     codes, zero, scale = _quantised(values.reshape(*values.shape[:-1], -1, group), 15)
-    return _widened(name, _nibbles(name, codes), _nibbles(f"{name}/zero_point", zero), scale, values.shape)
+    stored, zeros = op.constant(codes, ov.Type.u4, name=name), op.constant(zero, ov.Type.u4, name=f"{name}/zero_point")
+    return _widened(name, stored, zeros, scale, values.shape)
 
 
 def _quantised(values: Array, largest: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.float16]]:
@@ -290,17 +291,6 @@ def _quantised(values: Array, largest: int) -> tuple[NDArray[np.uint8], NDArray[
     scale = (np.maximum(high - low, 1e-5) / largest).astype(np.float16)
     zero = np.clip(np.rint(-low / scale), 0, largest)
     return np.clip(np.rint(values / scale) + zero, 0, largest).astype(np.uint8), zero.astype(np.uint8), scale
-
-
-def _nibbles(name: str, codes: NDArray[np.uint8]) -> ov.Node:
-    """Return a u4 constant of the codes; the first code of each pair is in the lower half of the byte."""
-    flat = codes.reshape(-1)
-    pairs = np.append(flat, np.zeros(len(flat) % 2, np.uint8)).reshape(-1, 2)
-    tensor = ov.Tensor(ov.Type.u4, list(codes.shape))
-    tensor.data.view(np.uint8)[...] = (pairs[:, 0] | pairs[:, 1] << 4).reshape(tensor.data.shape)
-    node: ov.Node = op.constant(tensor)
-    node.set_friendly_name(name)
-    return node
 
 
 def _widened(

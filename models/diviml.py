@@ -52,7 +52,7 @@ class RandomWiring:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Shape [batch, width, rows, columns] of the tensor on every edge."""
+        """Return the shape [batch, width, rows, columns] of the tensor on every edge."""
         return self.batch, self.width, self.resolution, self.resolution
 
 

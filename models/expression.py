@@ -38,7 +38,7 @@ class TensorType:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the tensor in bytes."""
+        """Return the size of the tensor in bytes."""
         return prod(self.shape) * ELEMENT_BYTES[self.element_type]
 
 
@@ -62,7 +62,7 @@ class Expression:
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """Ports or ops among the operands at any depth, each once, in order of first occurrence."""
+        """Return the ports or ops among the operands at any depth, each once, in order of first occurrence."""
         numbers: dict[int, None] = {}
         for x in self.operands:
             numbers.update(dict.fromkeys((x,) if isinstance(x, int) else x.leaves))
@@ -75,7 +75,7 @@ class Expression:
 
     @property
     def op_type(self) -> str:
-        """OpenVINO op type that determines the cost of this operation."""
+        """Return the OpenVINO op type that determines the cost of this operation."""
         return _OPERATIONS[self.name][0]
 
     def result(self, inputs: Sequence[TensorType]) -> TensorType:

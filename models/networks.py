@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class ModelSpec:
     """Specification of one model of the zoo.
 
-    ``num_parameters`` counts the trainable weights. ``network`` is a function from a seed to a torch network with
-    random weights in evaluation mode, whose forward takes the inputs in order and returns one tensor for each name in
-    ``outputs``; or, for a decoder, its sizes. ``precision`` says how a decoder's weights are stored.
+    ``network`` is a function from a seed to a torch network with random weights in evaluation mode, whose forward takes
+    the inputs in order and returns one tensor for each name in ``outputs``; or, for a decoder, its sizes. ``precision``
+    says how a decoder's weights are stored.
 
     Decoders that keep keys and values between inferences have the form that optimum-intel exports. Their inputs are
     dynamic and therefore not listed in ``inputs``: ``input_ids``, ``attention_mask`` and ``position_ids`` [B, T], and
@@ -31,7 +31,6 @@ class ModelSpec:
     summary: str
     inputs: tuple[ModelInput, ...]
     outputs: tuple[str, ...]
-    num_parameters: int
     network: Callable[[int], nn.Module] | DecoderSizes
     precision: WeightPrecision = "fp16"
 
@@ -71,17 +70,17 @@ SMALL_LLAMA = DecoderSizes(layers=4, hidden=256, heads=8, key_heads=2, intermedi
 TINY_LLAMA = DecoderSizes(layers=2, hidden=32, heads=4, key_heads=2, intermediate=48, vocabulary=100, tokens=8)
 
 
-def _images(name: str, summary: str, size: int, network: str, sizes: Any, num_parameters: int) -> ModelSpec:
+def _images(name: str, summary: str, size: int, network: str, sizes: Any) -> ModelSpec:
     """Specify a network from images [1, 3, size, size] to logits."""
     inputs = (ModelInput("images", (1, 3, size, size), "f32"),)
-    return ModelSpec(name, f"{summary}, {size} x {size}", inputs, ("logits",), num_parameters, seeded(network, sizes))
+    return ModelSpec(name, f"{summary}, {size} x {size}", inputs, ("logits",), seeded(network, sizes))
 
 
-def _bert(name: str, summary: str, sizes: BertSizes, num_parameters: int) -> ModelSpec:
+def _bert(name: str, summary: str, sizes: BertSizes) -> ModelSpec:
     """Specify a BERT of BERT_TOKENS tokens."""
     names, outputs = ("input_ids", "attention_mask", "token_type_ids"), ("last_hidden_state", "pooler_output")
     inputs = tuple(ModelInput(name, (1, BERT_TOKENS), "i64") for name in names)
-    return ModelSpec(name, f"{summary}, {BERT_TOKENS} tokens", inputs, outputs, num_parameters, seeded("Bert", sizes))
+    return ModelSpec(name, f"{summary}, {BERT_TOKENS} tokens", inputs, outputs, seeded("Bert", sizes))
 
 
 def llama_decoder(name: str, sizes: DecoderSizes) -> ModelSpec:
@@ -89,20 +88,19 @@ def llama_decoder(name: str, sizes: DecoderSizes) -> ModelSpec:
     shape = f"{sizes.layers} layers of width {sizes.hidden}, {sizes.heads} heads over {sizes.key_heads} of keys"
     about = f"Llama decoder, {shape}, vocabulary of {sizes.vocabulary}, {sizes.tokens} tokens"
     inputs = (ModelInput("input_ids", (1, sizes.tokens), "i64"),)
-    return ModelSpec(name, about, inputs, ("logits",), sizes.num_parameters, sizes)
+    return ModelSpec(name, about, inputs, ("logits",), sizes)
 
 
 MODELS = (
-    _images("resnet50", "ResNet-50, image classification", 224, "ResNet", RESNET50, 25_557_032),
+    _images("resnet50", "ResNet-50, image classification", 224, "ResNet", RESNET50),
     _images("inception_v3", "Inception-v3 without auxiliary head, image classification", 299, "Inception",
-            INCEPTION_V3, 23_834_568),
-    _bert("bert_base_uncased", "BERT base, vocabulary of bert-base-uncased, encoder and pooler", BERT_BASE,
-          109_482_240),
+            INCEPTION_V3),
+    _bert("bert_base_uncased", "BERT base, vocabulary of bert-base-uncased, encoder and pooler", BERT_BASE),
     llama_decoder("llama-decoder", SMALL_LLAMA),
-    _images("tiny_resnet", "three bottleneck blocks in two stages", 32, "ResNet", TINY_RESNET, 3_922),
+    _images("tiny_resnet", "three bottleneck blocks in two stages", 32, "ResNet", TINY_RESNET),
     _images("tiny_inception", "one Inception-v3 module of each kind, a sixteenth of the channels", 75, "Inception",
-            TINY_INCEPTION, 39_296),
-    _bert("tiny_bert", "two BERT layers of width 32, vocabulary of 100", TINY_BERT, 21_984),
+            TINY_INCEPTION),
+    _bert("tiny_bert", "two BERT layers of width 32, vocabulary of 100", TINY_BERT),
     llama_decoder("tiny_llama", TINY_LLAMA),
 )  # fmt: skip
 """Models of fixed shapes, benchmark models before tiny ones."""
@@ -122,7 +120,7 @@ def _stateful(family: str, sizes: DecoderSizes, precision: WeightPrecision) -> M
     kind = "Mixture-of-experts decoder" if sizes.experts else "Llama decoder"
     about = f"{kind} with key-value cache, {precision} weights, {shape}"
     name = f"{family}{'_' if '_' in family else '-'}{precision}"
-    return ModelSpec(name, about, (), ("logits",), sizes.num_parameters, sizes, precision)
+    return ModelSpec(name, about, (), ("logits",), sizes, precision)
 
 
 LANGUAGE_MODELS = tuple(

@@ -171,8 +171,8 @@ def nmt(sizes: NmtSizes) -> Workload:
         The first layer reads the word's embedding from ``table`` and the ops ``fed``.
         """
         x = [model.add(f"{name}.word", "Gather", [table], (batch, w)), *fed]
-        for i, own in enumerate(weights):
-            gates = product(f"{name}.l{i}.gates", [*x, *states[i], own], w * (len(x) + len(states[i])), GATES * w)
+        for i, weight_op in enumerate(weights):
+            gates = product(f"{name}.l{i}.gates", [*x, *states[i], weight_op], w * (len(x) + len(states[i])), GATES * w)
             x = [model.add(f"{name}.l{i}.state", "Tanh", [gates, *states[i]], (batch, 2 * w), CELL_COST * batch * w)]
             states[i] = x
         return x[0]

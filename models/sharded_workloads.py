@@ -83,7 +83,7 @@ class LlamaSizes:
 
 
 def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
-    """Return transformer blocks in sequence, without a mask, on k devices; by default one, of 215 ops for four devices.
+    """Return transformer blocks in sequence, without a mask, on k devices; one has 215 ops for four devices.
 
     Keys are cut along the tokens, so a query meets its keys in several partial results. The inputs are the activations
     ``x`` and the complex ``frequencies`` [tokens, head size / 2], which every block reads. Names in the second and
@@ -91,17 +91,16 @@ def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
     """
     sh = Sharder("llama-block", num_devices)
     parts = _grid(num_devices)
-    each = blocks or (LlamaSizes(),)
-    first = each[0]
+    first = blocks[0]
     x = sh.input("x", (first.tokens, first.width), parts, "f16")
     frequencies = sh.input("frequencies", (first.tokens, first.width // first.heads // 2), (parts[0], 1), "c64")
-    for number, sizes in enumerate(each):
+    for number, sizes in enumerate(blocks):
         sh.prefix = f"{number}." if number else ""
         x = _feed_forward(sh, sizes, _attention(sh, sizes, x, parts, frequencies, None), (1, num_devices))
     return sh.build({"y": x})
 
 
-def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
+def llama_layer(num_devices: int, sizes: LlamaSizes) -> Workload:
     """Return one layer with causal mask, last norm and the logits of the last token on k devices; 261 ops for four.
 
     Queries are cut along the tokens, so every softmax is local. The inputs are the embedded tokens ``x`` and
@@ -313,7 +312,7 @@ class TransformerSizes:
 
     @property
     def width(self) -> int:
-        """Elements of a token."""
+        """Return the number of elements of a token."""
         return self.heads * self.head_size
 
     @staticmethod

@@ -31,7 +31,7 @@ class Sharded:
 
     @property
     def parts(self) -> Shape:
-        """Number of tiles along each axis."""
+        """Return the number of tiles along each axis."""
         return self.tiles.shape
 
     def whole(self) -> Node:

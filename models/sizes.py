@@ -98,12 +98,5 @@ class DecoderSizes:
 
     @property
     def head_size(self) -> int:
-        """Width of one head."""
+        """Return the width of one head."""
         return self.hidden // self.heads
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of trainable weights; there are no biases, and the input and output embeddings are separate."""
-        attention = 2 * self.hidden * (self.heads + self.key_heads) * self.head_size
-        feed_forward = 3 * self.hidden * self.intermediate * max(self.experts, 1) + self.hidden * self.experts
-        return self.layers * (attention + feed_forward + 2 * self.hidden) + (2 * self.vocabulary + 1) * self.hidden

@@ -223,7 +223,7 @@ def inspect(
     graph = graph_of(loaded)
     graph = sized(graph, loaded, of_model) if of_model else graph
     inputs = [v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter"]
-    dynamic = [graph.op_names[v] for v in inputs if graph.is_dynamic is not None and graph.is_dynamic[v]]
+    dynamic = [graph.op_names[v] for v in inputs if graph.is_dynamic[v]]
     is_known = bool(scenarios) or not dynamic
     if devices is not None and not is_known:
         raise OptionError(

@@ -92,7 +92,7 @@ def _write_affinities(placement: Placement, source: ModelSource, folder: Path) -
     model, network = source.model, source.path if is_in_folder(source.path) else None
     assert model is not None
     name, pipeline = (MODEL, "") if network is None else (network.name, pipeline_of(model, network.name))
-    specs = [device for device in placement.devices if device.name in placement.used_devices]
+    specs = placement.used_specs
     if len(specs) == 1:
         placed, target, properties = unplaced_clone(placement, model), specs[0].openvino_name, dict(specs[0].properties)
     else:

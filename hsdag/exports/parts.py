@@ -54,7 +54,7 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     """
     model, placement = divided(with_shapes(placement, model), placement)
     graph = graph_of(model)
-    devices = [device for device in placement.devices if device.name in placement.used_devices]
+    devices = placement.used_specs
     home = np.asarray(DeviceIndex.of(devices).positions(op_devices(placement, graph)), dtype=np.int64)
     is_steady = find_objective(placement.objective).is_steady
     cut = plan_cut(graph, home, len(devices), by_load=is_steady).cut

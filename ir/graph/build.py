@@ -15,7 +15,7 @@ import openvino as ov
 from hsdag.base.errors import ModelError
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, fact_of_graph, padded
 from hsdag.ir.graph.flops import Shape, op_flops
-from hsdag.ir.graph.reader import Shapes, load_model
+from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import DRAWING_TYPES
 
 ATTRIBUTE_TYPES = frozenset(
@@ -24,14 +24,9 @@ ATTRIBUTE_TYPES = frozenset(
 """Op types whose attributes are read; reading the attributes of every op would be slow."""
 
 
-def read_graph(
-    source: Any, shapes: Shapes | None = None, *, example_input: Any = None, dynamic: bool = False
-) -> ComputationGraph:
-    """Read the computation graph of a model: a path, an ``ov.Model`` or a torch module.
-
-    The graph of a file is named after the file. Raises ModelError as ``load_model`` does.
-    """
-    return graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic).clone())
+def read_graph(source: Any) -> ComputationGraph:
+    """Read the computation graph of a model: a path, or whatever else ``load_model`` takes. Raises ModelError."""
+    return graph_of(load_model(source).clone())
 
 
 def corresponding_nodes(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
@@ -103,7 +98,7 @@ def _graph_of(model: ov.Model) -> ComputationGraph:
     index = {node.get_name(): v for v, (_, node) in enumerate(named)}
     outputs = [node.outputs() for _, node in named]
     output_shapes = [[sizes_of(port) for port in ports] for ports in outputs]
-    output_bytes = [list(map(bytes_of, *each)) for each in zip(outputs, output_shapes, strict=True)]
+    output_bytes = [list(map(bytes_of, *pair)) for pair in zip(outputs, output_shapes, strict=True)]
     edges: list[tuple[int, int, int, int, int]] = []
     flops = np.zeros(len(named))
     variables = []
@@ -155,12 +150,12 @@ def is_function(node: ov.Node) -> bool:
     Random numbers are drawn anew at every inference, in bodies too. What ops outside OpenVINO's opsets do is unknown.
     State does not count here: ReadValue and Assign are recognised by their variable.
     """
-    return all(str(each.get_type_info().version_id).startswith("opset") for each in _all_in(node)) and not draws(node)
+    return all(str(op.get_type_info().version_id).startswith("opset") for op in _all_in(node)) and not draws(node)
 
 
 def draws(node: ov.Node) -> list[ov.Node]:
     """Return the ops that draw random numbers: the op itself, or those in its bodies."""
-    return [each for each in _all_in(node) if each.get_type_name() in DRAWING_TYPES]
+    return [op for op in _all_in(node) if op.get_type_name() in DRAWING_TYPES]
 
 
 def _all_in(node: Any) -> Iterator[Any]:

@@ -67,7 +67,6 @@ def placement_units(
     """Group ops into the units that a method places: co-location sets, chained as in App. G.
 
     Args:
-        fine: The graph of ops.
         max_share: Largest share of the graph's FLOPs in one chain, above 0. A longer chain is cut before a convolution,
             matrix product or the like, as a network without branches would otherwise be one unit. 1.0 is the paper's
             coarsening.

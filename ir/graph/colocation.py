@@ -89,7 +89,7 @@ def colocate(graph: ComputationGraph) -> Colocation:
 
     Bodies of If, Loop and TensorIterator are inside their op and need no constraint.
     """
-    known, floating = known_ops(graph), floating_ops(graph)
+    floating = floating_ops(graph)
     edge_kept = ~floating[graph.edge_src]
     ops = np.arange(graph.num_ops, dtype=np.int64)
     tied = np.asarray(tied_by_state(graph, floating), dtype=np.int64).reshape(-1, 2)
@@ -103,7 +103,7 @@ def colocate(graph: ComputationGraph) -> Colocation:
     others = _owners(graph, floating, rank)
     for v, op_type in enumerate(graph.op_types):
         if op_type == "Parameter":
-            others[v] = _first_reader(graph, v, known, others, rank)
+            others[v] = _first_reader(graph, v, others, rank)
         elif op_type == "Result":
             others[v] = graph.predecessors.of(v)[0]
     sets = Partition.from_pairs(graph.num_ops, np.append(ops, tied[:, 0]), np.append(others, tied[:, 1]))
@@ -146,7 +146,7 @@ def known_ops(graph: ComputationGraph) -> BoolArray:
         if types[v] == "Constant":
             floating[v] = True
         elif types[v] in SHAPE_OF_TYPES:
-            floating[v] = graph.is_dynamic is None or not graph.is_dynamic[indices[indptr[v]]]
+            floating[v] = not graph.is_dynamic[indices[indptr[v]]]
         elif indptr[v] < indptr[v + 1] and types[v] not in NEVER_FLOATING_TYPES and not once[v]:
             floating[v] = all(floating[u] for u in indices[indptr[v] : indptr[v + 1]])
     return np.asarray(floating, dtype=np.bool_) & (np.diff(graph.successors.indptr) > 0)
@@ -162,17 +162,17 @@ def repeated_ops(graph: ComputationGraph) -> BoolArray:
     repeated = np.zeros(graph.num_ops, dtype=np.bool_)
     if variable_of(graph) is None:
         return repeated
-    known, types = known_ops(graph), graph.op_types
+    is_known, types = known_ops(graph), graph.op_types
     has_reader = np.diff(graph.successors.indptr) > 0
     is_table = (graph.shapes > 1).sum(axis=1) > 1
     for v in graph.topological_order.tolist():
         read = graph.predecessors.of(v)
-        if known[v] or not has_reader[v] or not len(read):
+        if is_known[v] or not has_reader[v] or not len(read):
             continue
-        is_there = known[read] | repeated[read] | np.isin([types[u] for u in read.tolist()], ["Parameter"])
+        is_there = is_known[read] | repeated[read] | np.isin([types[u] for u in read.tolist()], ["Parameter"])
         if types[v] in SHAPE_OF_TYPES:
             repeated[v] = is_there[0]
-        elif types[v] in CHEAP_TYPES and not (known[read] & is_table[read]).any():
+        elif types[v] in CHEAP_TYPES and not (is_known[read] & is_table[read]).any():
             is_shape = np.asarray([types[u] in SHAPE_OF_TYPES for u in read.tolist()])
             repeated[v] = (is_there | is_shape).all()
     return repeated
@@ -180,8 +180,11 @@ def repeated_ops(graph: ComputationGraph) -> BoolArray:
 
 @fact_of_graph
 def read_by_repeated(graph: ComputationGraph) -> list[list[int]]:
-    """Return [N] edges from running ops or Parameters by which op v reads data through repeated ops, one per tensor."""
-    known, repeated, sources = known_ops(graph), repeated_ops(graph), graph.predecessors
+    """Return [N] the edges that carry what an op reads through repeated ops, one edge for each tensor.
+
+    They come from running ops or Parameters.
+    """
+    is_known, repeated, sources = known_ops(graph), repeated_ops(graph), graph.predecessors
     tensor = list(zip(graph.edge_src.tolist(), graph.edge_src_port.tolist(), strict=True))
     edges_of: list[list[int]] = [[]] * graph.num_ops
     for v in graph.topological_order.tolist() if repeated.any() else ():
@@ -189,7 +192,7 @@ def read_by_repeated(graph: ComputationGraph) -> list[list[int]]:
         for u, e in zip(sources.of(v).tolist(), sources.edges[sources.indptr[v] :].tolist(), strict=False):
             if repeated[u]:
                 edges.update({tensor[i]: i for i in edges_of[u]})
-            elif repeated[v] and not known[u]:
+            elif repeated[v] and not is_known[u]:
                 edges[tensor[e]] = e
         edges_of[v] = list(edges.values())
     return edges_of
@@ -206,10 +209,10 @@ def carried_by_repeated(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
 @fact_of_graph
 def kept_compressed(graph: ComputationGraph) -> BoolArray:
     """Return [N] which known ops are weights that are quantised or take less memory compressed."""
-    known = known_ops(graph).tolist()
+    is_known = known_ops(graph).tolist()
     kept = np.zeros(graph.num_ops, dtype=np.bool_)
     for v in graph.topological_order.tolist():
-        if known[v] and graph.op_types[v] != "Constant":
+        if is_known[v] and graph.op_types[v] != "Constant":
             producers = graph.predecessors.of(v)
             kept[v] = kept[producers].any() or _is_decompression(graph, v, producers)
     return kept
@@ -245,10 +248,10 @@ def _owners(graph: ComputationGraph, floating: BoolArray, rank: IntArray) -> Int
     return np.asarray(owner, dtype=np.int64)
 
 
-def _first_reader(graph: ComputationGraph, v: int, known: BoolArray, owner: IntArray, rank: IntArray) -> int:
+def _first_reader(graph: ComputationGraph, v: int, owner: IntArray, rank: IntArray) -> int:
     """Return the reader of op ``v`` of the least ``rank`` [N] that depends on data, else any reader, else ``v``."""
     readers = graph.successors.of(v)
-    on_data = readers[~known[readers]]
+    on_data = readers[~known_ops(graph)[readers]]
     candidates = owner[on_data if len(on_data) else readers]
     return int(candidates[np.argmin(rank[candidates])]) if len(candidates) else v
 
@@ -275,7 +278,7 @@ def resident_weight_bytes(graph: ComputationGraph, device: IntArray, widens: Boo
     floating = floating_ops(graph)
     factor = np.where(half_constants(graph)[:, None] & widens, 2.0, 1.0)
     readers = [1 << d for d in device.tolist()]  # per op, a bit mask of the devices it is on
-    held = np.zeros(len(widens))
+    size_bytes = np.zeros(len(widens))
     for v in graph.topological_order[::-1].tolist():
         if floating[v]:
             readers[v] = 0
@@ -283,5 +286,5 @@ def resident_weight_bytes(graph: ComputationGraph, device: IntArray, widens: Boo
                 readers[v] |= readers[u]
         if graph.weight_bytes[v]:
             on = [d for d in range(len(widens)) if readers[v] >> d & 1]
-            held[on] += graph.weight_bytes[v] * factor[v, on]
-    return held
+            size_bytes[on] += graph.weight_bytes[v] * factor[v, on]
+    return size_bytes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -52,13 +52,18 @@ def inverse_of(order: IntArray) -> IntArray:
     return place
 
 
+def _empty() -> BoolArray:
+    return np.zeros(0, dtype=np.bool_)
+
+
 @dataclass(frozen=True, eq=False)
 class ComputationGraph:
     """An immutable DAG of ops.
 
     Op ``v`` is an integer; ``op_names[v]`` is for people, ``canonical_names[v]`` for files. Shapes are those
     of an op's first output, padded with zeros to the largest rank; ``output_bytes`` sums over all outputs,
-    ``edge_bytes`` is the size of the one tensor that the edge carries.
+    ``edge_bytes`` is the size of the one tensor that the edge carries. By default no size depends on the data, and
+    only op types that draw random numbers give different outputs for the same inputs.
 
     Raises ValueError when the arrays disagree in length, a name occurs twice, an edge leaves the graph,
     or ``topological_order`` is not one.
@@ -80,16 +85,22 @@ class ComputationGraph:
     edge_bytes: IntArray  # [E]
     topological_order: IntArray  # [N] op indices, producers first
     variables: tuple[str, ...]  # [N] variable id of ReadValue and Assign, else ""
-    is_dynamic: BoolArray | None = None  # [N] whether a size of an output depends on the data; None: nowhere
-    is_function: BoolArray | None = None  # [N] whether inputs determine outputs; None: judge by op types
+    is_dynamic: BoolArray = field(default_factory=_empty)  # [N] whether a size of an output depends on the data
+    is_function: BoolArray = field(default_factory=_empty)  # [N] False: outputs differ for the same inputs
     canonical_names: tuple[str, ...] = ()  # [N] equal at every read of the model; op names by default
 
     def __post_init__(self) -> None:
-        if not self.canonical_names:
-            object.__setattr__(self, "canonical_names", self.op_names)
         n, e = self.num_ops, self.num_edges
-        columns = (self.op_types, self.element_types, self.shapes, self.ranks, self.output_bytes)
-        more = (self.weight_bytes, self.flops, self.topological_order, self.variables, self.canonical_names)
+        defaults = {
+            "canonical_names": self.op_names,
+            "is_dynamic": np.zeros(n, dtype=np.bool_),
+            "is_function": np.ones(n, dtype=np.bool_),
+        }
+        for name, column in defaults.items():
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, column)
+        columns = (self.op_types, self.element_types, self.shapes, self.ranks, self.output_bytes, self.weight_bytes)
+        more = (self.flops, self.topological_order, self.variables, *(getattr(self, name) for name in defaults))
         if any(len(column) != n for column in (*columns, *more)):
             raise ValueError(f"every op column of graph {self.name!r} needs {n} entries")
         if any(len(column) != e for column in (self.edge_dst, self.edge_src_port, self.edge_dst_port, self.edge_bytes)):
@@ -164,8 +175,8 @@ def fact_of_graph(compute: Callable[[ComputationGraph], R]) -> Callable[[Computa
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             facts[key] = value
-        known: R = facts[key]
-        return known
+        stored: R = facts[key]
+        return stored
 
     return fact
 
@@ -231,7 +242,6 @@ def from_networkx(graph: Any, name: str = "graph") -> ComputationGraph:
         graph: Its nodes may have the attributes ``op_type`` ("Op" by default), ``shape`` (``(1,)``), ``output_bytes``
             (four for each element of the shape), ``weight_bytes`` (0) and ``flops`` (0). An edge may have ``bytes``,
             the bytes sent along it, by default all output bytes of its source.
-        name: The name of the graph.
 
     Raises ValueError for a graph that has a cycle or is not directed, and for two nodes of one name.
 
@@ -247,20 +257,24 @@ def from_networkx(graph: Any, name: str = "graph") -> ComputationGraph:
         raise ValueError("two nodes have the same name as text")
     index = {node: v for v, node in enumerate(graph.nodes)}
     nodes = list(graph.nodes.values())
-    sizes = [each.get("output_bytes", 4 * int(np.prod(each.get("shape", (1,)), dtype=np.int64))) for each in nodes]
+    shapes = [tuple(node.get("shape", (1,))) for node in nodes]
+    sizes = [
+        node.get("output_bytes", 4 * int(np.prod(shape, dtype=np.int64)))
+        for node, shape in zip(nodes, shapes, strict=True)
+    ]
     sent = list(graph.edges(data="bytes"))
     made = graph_from_edges(
-        [str(each.get("op_type", "Op")) for each in nodes],
+        [str(node.get("op_type", "Op")) for node in nodes],
         [(index[u], index[v]) for u, v, _ in sent],
         name=name,
         op_names=names,
-        shapes=[tuple(each.get("shape", (1,))) for each in nodes],
+        shapes=shapes,
         output_bytes=sizes,
-        flops=[float(each.get("flops", 0.0)) for each in nodes],
+        flops=[float(node.get("flops", 0.0)) for node in nodes],
     )
     return replace(
         made,
-        weight_bytes=np.array([each.get("weight_bytes", 0) for each in nodes], dtype=np.int64),
+        weight_bytes=np.array([node.get("weight_bytes", 0) for node in nodes], dtype=np.int64),
         edge_bytes=np.array([sizes[index[u]] if size is None else size for u, _, size in sent], dtype=np.int64),
     )
 

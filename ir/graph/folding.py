@@ -31,8 +31,8 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
         node.set_friendly_name(str(v))
         for added in node.input_values()[len(graph.predecessors.of(v)) :]:
             added.get_node().set_friendly_name(str(v))
-    known, kept = known_ops(graph), kept_compressed(graph)
-    for v in np.flatnonzero(known).tolist():
+    is_known, kept = known_ops(graph), kept_compressed(graph)
+    for v in np.flatnonzero(is_known).tolist():
         if graph.op_types[v] in SHAPE_OF_TYPES:
             shape = np.asarray(tuple(nodes[v].input_value(0).get_shape()))
             constant = opset13.constant(shape.astype(nodes[v].get_output_element_type(0).to_dtype()))
@@ -40,10 +40,10 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
             read_instead(nodes[v].output(0), constant.output(0))
     ports = [
         port
-        for v in np.flatnonzero(~known).tolist()
+        for v in np.flatnonzero(~is_known).tolist()
         for port in nodes[v].inputs()
         if (source := port.get_source_output().get_node()).get_type_name() != "Constant"
-        and known[op_of_clone(source)]
+        and is_known[op_of_clone(source)]
         and not kept[op_of_clone(source)]
     ]
     sources = {(s.get_node().get_name(), s.get_index()): s for s in (port.get_source_output() for port in ports)}

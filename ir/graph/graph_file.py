@@ -50,14 +50,14 @@ def write_graph_file(graph: ComputationGraph, path: Path) -> None:
     """Write a graph file atomically. Raises OutputError."""
     columns = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name != "ranks"}
     columns["shapes"] = [graph.shape_of(v) for v in range(graph.num_ops)]
-    plain = {name: each.tolist() if isinstance(each, np.ndarray) else each for name, each in columns.items()}
-    write_atomically(path, (GraphRecord(**plain).model_dump_json(exclude_none=True) + "\n").encode())
+    plain = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in columns.items()}
+    write_atomically(path, (GraphRecord(**plain).model_dump_json() + "\n").encode())
 
 
 def read_graph_file(path: Path) -> ComputationGraph:
     """Read a graph file. Raises FileFormatError when it is missing or not a graph."""
     record = parse_record(GraphRecord, read_text(path), str(path))
-    columns: dict[str, Any] = dict(record.model_dump(exclude={"format", "version"}))
+    columns: dict[str, Any] = record.model_dump(exclude={"format", "version"}, exclude_none=True)
     columns["shapes"], columns["ranks"] = padded(record.shapes)
     types = {"flops": np.float64, "is_dynamic": np.bool_, "is_function": np.bool_}
     arrays: dict[str, Any] = {k: np.array(v, types.get(k, np.int64)) for k, v in columns.items() if type(v) is list}

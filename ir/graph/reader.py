@@ -165,9 +165,9 @@ def _shapes_of(example: Any, model: ov.Model) -> dict[str, tuple[int, ...]]:
     """Return the shapes of an example's tensors by input; empty if their number differs from the model's inputs."""
     tensors = example.values() if isinstance(example, Mapping) else example
     tensors = list(tensors) if isinstance(example, Mapping | tuple | list) else [example]
-    if len(tensors) != len(model.inputs) or not all(hasattr(each, "shape") for each in tensors):
+    if len(tensors) != len(model.inputs) or not all(hasattr(tensor, "shape") for tensor in tensors):
         return {}
-    return {input_name(port): tuple(each.shape) for port, each in zip(model.inputs, tensors, strict=True)}
+    return {input_name(port): tuple(tensor.shape) for port, tensor in zip(model.inputs, tensors, strict=True)}
 
 
 def network_in(path: Path) -> Path:

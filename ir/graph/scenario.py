@@ -57,7 +57,7 @@ class Scenario:
 
     @property
     def known_tokens(self) -> str | None:
-        """Return its item of ``--tokens``, derived from shapes if a file kept these alone; None for other models."""
+        """Return its item of ``--tokens``, derived from its shapes where a file has only these; None without tokens."""
         timed = self.inferences[-1]
         if self.tokens is not None or set(timed) != set(TOKEN_INPUTS):
             return self.tokens
@@ -71,7 +71,7 @@ class Scenario:
         shapes without one.
         """
         names = [{*port.get_names(), port.get_node().get_friendly_name()} for port in model.inputs]
-        if self.tokens is not None and not any(each & {TOKEN_INPUTS[0], EMBEDDED_INPUT} for each in names):
+        if self.tokens is not None and not any(of_port & {TOKEN_INPUTS[0], EMBEDDED_INPUT} for of_port in names):
             inputs = ", ".join(map(input_name, model.inputs))
             raise ModelError(
                 f"{option('tokens')} is for models with an input {TOKEN_INPUTS[0]}, and this one's are {inputs}"
@@ -116,9 +116,7 @@ def parse_scenarios(data_shapes: str | Sequence[str], tokens: str | None) -> tup
 
 def token_words(tokens: str) -> tuple[str, int]:
     """Return what an item of ``--tokens`` times, in words, and the number of tokens that it computes."""
-    match = TOKENS.fullmatch(tokens)
-    assert match is not None  # it was parsed
-    new, past = int(match[1]), int(match[2] or 0)
+    new, past = _new_and_past(tokens)
     if not past:
         return f"first token after {new}", new
     return (f"next token after {past}" if new == 1 else f"{new} tokens after {past}"), new
@@ -126,9 +124,14 @@ def token_words(tokens: str) -> tuple[str, int]:
 
 def context_of(tokens: str) -> int:
     """Return the number of tokens in the context after an item of ``--tokens``."""
+    return sum(_new_and_past(tokens))
+
+
+def _new_and_past(tokens: str) -> tuple[int, int]:
+    """Return the numbers of new tokens and of those before them in an item of ``--tokens``, which was parsed before."""
     match = TOKENS.fullmatch(tokens)
-    assert match is not None  # it was parsed
-    return int(match[1]) + int(match[2] or 0)
+    assert match is not None
+    return int(match[1]), int(match[2] or 0)
 
 
 def shares(scenarios: Sequence[Scenario]) -> FloatArray:
@@ -165,7 +168,7 @@ def _of_tokens(item: str, tokens: str) -> Scenario:
     steps = [past - new, new, new] if past > new else [past, new] if past else [new]
     shapes = [((1, n), (1, end), (1, n), (1,)) for n, end in zip(steps, np.cumsum(steps).tolist(), strict=True)]
     weight = _weight(match[3], f"{option('tokens')} {tokens!r}") if match[3] else 1.0
-    return Scenario(tuple(dict(zip(TOKEN_INPUTS, each, strict=True)) for each in shapes), weight, item)
+    return Scenario(tuple(dict(zip(TOKEN_INPUTS, of_inputs, strict=True)) for of_inputs in shapes), weight, item)
 
 
 def _shown(shapes: Shapes) -> str:

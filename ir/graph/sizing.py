@@ -40,7 +40,7 @@ def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario
 
 
 def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]) -> ComputationGraph:
-    """Read the graph of a model as ``read_graph`` does; with scenarios, inputs may be dynamic and take their sizes.
+    """Read the graph of a model; with scenarios, its inputs may be dynamic, and tensors have the sizes of these.
 
     Raises ModelError as ``load_model`` and ``sized`` do.
     """
@@ -64,7 +64,7 @@ class _Sizing:
         self._reads = {name: v for v, name in variables if graph.op_types[v] == "ReadValue"}
         self._writes = {name: v for v, name in variables if graph.op_types[v] == "Assign" and name in self._reads}
         self._states = {name: self._parameter_for(self._nodes[v]) for name, v in self._reads.items()}
-        self._own = {name: parameter.get_partial_shape() for name, parameter in self._states.items()}
+        self._declared = {name: parameter.get_partial_shape() for name, parameter in self._states.items()}
         kept = [port for v in (*self._reads.values(), *self._writes.values()) for port in self._nodes[v].input_values()]
         results = [*clone.get_results(), *(opset13.result(port) for port in kept)]
         self._model = ov.Model(results, [*clone.get_parameters(), *self._states.values()], "sizes")
@@ -86,23 +86,26 @@ class _Sizing:
         for shapes in scenario.inferences:
             inputs = {self._inputs[name]: ov.PartialShape(list(shape)) for name, shape in shapes.items()}
             self._infer(
-                inputs | {self._states[name]: state.get(name, self._own[name]) for name in self._states}, scenario
+                inputs | {self._states[name]: state.get(name, self._declared[name]) for name in self._states}, scenario
             )
             if not state:  # the initial value, or the variable's own shape where nothing initialises it
-                reads = [(name, self._nodes[v], self._own[name]) for name, v in self._reads.items()]
-                state = {name: x.input(0).get_partial_shape() if x.get_input_size() else own for name, x, own in reads}
+                reads = [(name, self._nodes[v], self._declared[name]) for name, v in self._reads.items()]
+                state = {
+                    name: read.input(0).get_partial_shape() if read.get_input_size() else declared
+                    for name, read, declared in reads
+                }
                 self._infer({self._states[name]: shape for name, shape in state.items()}, scenario)
             state |= {name: self._nodes[v].input(0).get_partial_shape() for name, v in self._writes.items()}
             for name, v in self._reads.items():
-                held = [self._states[name].output(0), *self._nodes[self._writes.get(name, v)].inputs()]
-                state_bytes[v] = max(state_bytes[v], *map(_bytes, held))
+                states = [self._states[name].output(0), *self._nodes[self._writes.get(name, v)].inputs()]
+                state_bytes[v] = max(state_bytes[v], *map(_bytes, states))
         outputs = [list(node.outputs()) for node in self._nodes]
         for name, v in self._reads.items():
             outputs[v] = [self._states[name].output(0)]
         edges = zip(self._graph.edge_dst.tolist(), self._graph.edge_dst_port.tolist(), strict=True)
         ports = [self._nodes[dst].input(port) for dst, port in edges]
         flops = np.array([self._flops(node) for node in self._nodes])
-        output_bytes = np.array([float(sum(map(_bytes, each))) for each in outputs])
+        output_bytes = np.array([float(sum(map(_bytes, of_op))) for of_op in outputs])
         return flops, output_bytes, np.array([float(_bytes(port)) for port in ports]), state_bytes
 
     def _infer(self, shapes: Mapping[Any, ov.PartialShape], scenario: Scenario) -> None:

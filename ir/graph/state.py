@@ -27,8 +27,7 @@ def computed_once(graph: ComputationGraph) -> BoolArray:
 
     They draw random numbers, perhaps in a body, or OpenVINO's opsets do not know them. They are never copied.
     """
-    drawing = np.isin(graph.op_types, list(DRAWING_TYPES))
-    return drawing if graph.is_function is None else drawing | ~graph.is_function
+    return np.isin(graph.op_types, list(DRAWING_TYPES)) | ~graph.is_function
 
 
 def reached_from(graph: ComputationGraph, sources: Sequence[int]) -> BoolArray:
@@ -70,7 +69,7 @@ def tied_by_state(graph: ComputationGraph, floating: BoolArray) -> list[tuple[in
             pairs.append((first.setdefault(variable, v), v))
             stored = int(graph.predecessors.of(v)[0]) if graph.op_types[v] == "Assign" else v
             pairs += [(u, v) for u in _attention_behind(graph, stored, floating)]
-            if graph.op_types[v] == "Assign" and (graph.is_dynamic is None or not graph.is_dynamic[stored]):
+            if graph.op_types[v] == "Assign" and not graph.is_dynamic[stored]:
                 pairs += [(u, v) for u in _computed_ahead_of(graph, stored, floating)]
         elif graph.op_types[v] in SHAPE_OF_TYPES and not floating[v]:
             pairs.append((int(graph.predecessors.of(v)[0]), v))

@@ -36,10 +36,9 @@ def compiled(
 ) -> Any:
     """Compile a model, as ``Placement.compile`` says."""
     if placement.copies:
-        under_hetero = lambda model, pipeline, *_: compiled(pipeline, core, model, properties)  # noqa: E731
-        return _compiled_copies(placement, core, model, properties, beside or under_hetero)
+        return _compiled_copies(placement, core, model, properties, beside)
     fixed, graph, devices = _openvino_devices(placement, model)
-    specs = [device for device in placement.devices if device.name in placement.used_devices]
+    specs = placement.used_specs
     if len(specs) == 1:
         placed = with_gates_apart(fixed, specs[0])
         target = specs[0].openvino_name
@@ -60,12 +59,16 @@ def _compiled_copies(
     placement: Placement, core: Any, model: ov.Model, properties: Mapping[str, Any] | None, beside: Any
 ) -> Any:
     fixed = with_shapes(placement, model)
-    specs = {device.name: device for device in placement.devices}
-    copies = []
     check_model(placement, graph_of(fixed))
-    for copy in placement.copies or ():
-        over = specs[copy.device] if copy.device else beside(fixed, copy.pipeline(placement), core, properties)
-        copies.append((over, copy.requests))
+    specs = {device.name: device for device in placement.devices}
+
+    def compile_pipeline(pipeline: Placement) -> Any:
+        return beside(fixed, pipeline, core, properties) if beside else compiled(pipeline, core, fixed, properties)
+
+    copies = [
+        (specs[copy.device] if copy.device else compile_pipeline(copy.pipeline(placement)), copy.requests)
+        for copy in placement.copies or ()
+    ]
     return compile_copies(core, fixed, copies, properties)
 
 

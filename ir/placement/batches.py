@@ -115,19 +115,19 @@ class Batches:
         tried.append((middle_s - begin_s if is_same else 0.0, time.perf_counter() - middle_s))
         return expected
 
-    def _joined(self, arrays: dict[int, NDArray[Any]], count: int, each: int) -> Outputs:
-        """Return the outputs of ``count`` rows, inferred ``each`` at a time on the copies expected to end first."""
+    def _joined(self, arrays: dict[int, NDArray[Any]], count: int, rows_each: int) -> Outputs:
+        """Return the outputs of ``count`` rows, inferred ``rows_each`` at a time on copies expected to end first."""
         requests = []
-        for first in range(0, count, each):
+        for first in range(0, count, rows_each):
             requests.append(self._model.create_infer_request())
-            requests[-1].start_async({k: array[first : first + each] for k, array in arrays.items()})
+            requests[-1].start_async({k: array[first : first + rows_each] for k, array in arrays.items()})
         for request in requests:
             request.wait()
         outputs = zip(*(request.results.to_tuple() for request in requests), strict=True)
         return Outputs(zip(self._model.outputs, map(np.concatenate, outputs), strict=True))
 
 
-def _is_same(found: NDArray[Any], expected: NDArray[Any]) -> bool:
-    if found.dtype.kind != "f":
-        return np.array_equal(found, expected)
-    return bool(np.abs(found - expected).max(initial=0.0) <= ROUNDING * np.abs(expected).max(initial=0.0))
+def _is_same(actual: NDArray[Any], expected: NDArray[Any]) -> bool:
+    if actual.dtype.kind != "f":
+        return np.array_equal(actual, expected)
+    return bool(np.abs(actual - expected).max(initial=0.0) <= ROUNDING * np.abs(expected).max(initial=0.0))

@@ -88,14 +88,14 @@ class CopiedModel(CompiledModel):
     Close it, or use it as a context manager, to end its threads.
     """
 
-    def __init__(self, compiled: Sequence[Any], requests: Sequence[int | None], *, is_by_rows: bool = False) -> None:
-        self.copies = [Copy(each, count) for each, count in zip(compiled, requests, strict=True)]
+    def __init__(self, compiled: Sequence[Any], requests: Sequence[int | None], *, is_by_rows: bool) -> None:
+        self.copies = [Copy(model, count) for model, count in zip(compiled, requests, strict=True)]
         self.inputs, self.outputs = list(compiled[0].inputs), list(compiled[0].outputs)
         self.has_state = bool(self.copies[0].idle[0].query_state())
         self._waiting: deque[tuple[Callable[[Any], object], Future[None]]] = deque()
         self._lock = threading.Lock()
         self._is_closed = False
-        self._own = threading.local()
+        self._of_thread = threading.local()
         self._callback: Callable[[Any, Any], None] | None = None
         self._error: Exception | None = None  # the first that the callback raised
         self._started: dict[int, deque[tuple[Future[Outputs], Any]]] = defaultdict(deque)  # by caller's thread
@@ -108,14 +108,12 @@ class CopiedModel(CompiledModel):
         More rows than the model has become several inferences, each on a copy. If the number of rows is open and no
         copy is busy, copies share the rows if that was measured to be faster. Outputs are joined.
         """
-        if not hasattr(self._own, "request"):
-            self._own.request = self.create_infer_request()
-        request, is_busy = self._own.request, any(copy.num_busy for copy in self.copies)
+        if not hasattr(self._of_thread, "request"):
+            self._of_thread.request = self.create_infer_request()
+        request, is_busy = self._of_thread.request, any(copy.num_busy for copy in self.copies)
         divided = self.batches.infer(inputs, request, is_busy=is_busy) if self.batches else None
         result: Outputs = divided or request.infer(inputs)
         return result
-
-    infer = __call__
 
     @property
     def num_in_flight(self) -> int:
@@ -129,7 +127,7 @@ class CopiedModel(CompiledModel):
         if not self.has_state:
             return CopiesRequest(self)
         with self._lock:
-            copy = min(self.copies, key=lambda each: (each.num_owned + 1) * (each.period_s or 1.0))
+            copy = min(self.copies, key=lambda copy: (copy.num_owned + 1) * (copy.period_s or 1.0))
             copy.num_owned += 1
         return copy.compiled.create_infer_request()
 
@@ -199,7 +197,7 @@ class CopiedModel(CompiledModel):
             free = [copy for copy in self.copies if copy.idle and self._helps(copy)]
             if not free:
                 return
-            copy = min(free, key=lambda each: each.next_end_s)
+            copy = min(free, key=lambda copy: copy.next_end_s)
             request = copy.idle.pop()
             copy.threads.submit(self._run, copy, request, copy.num_busy, *self._waiting.popleft())
 
@@ -234,7 +232,8 @@ class CopiedModel(CompiledModel):
             done.set_exception(ExecutionError("the model was closed before the inference started"))
         for copy in self.copies:
             copy.threads.shutdown()
-            getattr(copy.compiled, "close", bool)()  # a pipeline has threads of its own
+            if isinstance(copy.compiled, CompiledModel):  # a pipeline, which has threads of its own
+                copy.compiled.close()
 
 
 class CopiesRequest(InferenceRequest):
@@ -242,7 +241,7 @@ class CopiesRequest(InferenceRequest):
 
     def __init__(self, model: CopiedModel) -> None:
         self._model = model
-        self._given = dict[int, Any]()
+        self._tensors = dict[int, Any]()
         self._results: list[Any] = []
         self.run: Future[None] = Future()
         self.run.set_result(None)
@@ -264,7 +263,7 @@ class CopiesRequest(InferenceRequest):
 
     def give(self, index: int, tensor: Any) -> None:
         """Make an input read from a tensor."""
-        self._given[index] = tensor
+        self._tensors[index] = tensor
 
     def output_tensor(self, index: int) -> Any:
         """Return the tensor of an output. Raises ExecutionError before the first inference."""
@@ -274,13 +273,13 @@ class CopiesRequest(InferenceRequest):
 
     def _infer(self, request: Any) -> None:
         """Run on a request of a copy, in a thread of the plugin, since only there all failures are raised."""
-        for index, tensor in self._given.items():
+        for index, tensor in self._tensors.items():
             request.set_input_tensor(index, tensor)
         request.start_async()
         request.wait()
         tensors = [request.get_output_tensor(index) for index in range(len(self.model_outputs))]
         if [tensor.shape for tensor in tensors] != [tensor.shape for tensor in self._results]:
             self._results = [ov.Tensor(tensor.element_type, tensor.shape) for tensor in tensors]
-        for tensor, own in zip(tensors, self._results, strict=True):
-            if own.size:  # OpenVINO crashes when it copies an empty tensor
-                tensor.copy_to(own)  # if an output is an input, the CPU plugin fills no tensors given to it
+        for tensor, result in zip(tensors, self._results, strict=True):
+            if result.size:  # OpenVINO crashes when it copies an empty tensor
+                tensor.copy_to(result)  # if an output is an input, the CPU plugin fills no tensors given to it

@@ -91,7 +91,7 @@ class Workspace(NamedTuple):
     returned: BoolArray  # [M] whether a node depends on a result that left its submodel
     above: NDArray[np.int8]  # [M] what leads into its submodel above a node
     least: NDArray[np.int8]  # [M] the same, only of constants that were cut off
-    cut: IntArray  # [K] edges that were cut
+    cut: IntArray  # [K] edges to cut in this round
     doubtful: IntArray  # [K] edges that may have to be cut
     ranks: IntArray  # [2 M] a tournament tree of the nodes that may be isolated
 
@@ -197,10 +197,10 @@ def find_rings(net: Net, parts: Split, rings: Rings, submodels: IntArray) -> boo
                 rings.lowest[s] = min(rings.lowest[s], rings.opened[t])
                 t = -1
             s = t
-    found = False
+    is_any_on_ring = False
     for s in submodels:
-        found = found or rings.ring[s] >= 0
-    return found
+        is_any_on_ring = is_any_on_ring or rings.ring[s] >= 0
+    return is_any_on_ring
 
 
 @bare
@@ -235,7 +235,8 @@ def _next_reader(net: Net, parts: Split, rings: Rings, s: int) -> int:
 def split(net: Net, work: Workspace, device: IntArray) -> None:
     """Fill ``work.parts`` for nodes on devices [M]."""
     if join(net, work, device):
-        open_rings(net, work, cut_returns(net, work))
+        cut_returns(net, work)
+        open_rings(net, work)
 
 
 @bare
@@ -264,37 +265,35 @@ def join(net: Net, work: Workspace, device: IntArray) -> bool:
 
 
 @inner
-def cut_returns(net: Net, work: Workspace) -> int:
-    """Cut submodels that wait for themselves until no rule cuts any more; return the number of edges in ``work.cut``.
+def cut_returns(net: Net, work: Workspace) -> None:
+    """Cut submodels that wait for themselves until no rule cuts any more.
 
     After a cut only the new pieces are looked at again, and of these only those that a result of the submodel comes
     back to.
     """
     num: int = ZERO
-    num_cut: int = ZERO
     for v in range(len(work.slot)):
         work.returned[v], work.slot[v], work.least[v] = False, -1, INPUTS
         if work.parts.size[v] and work.rings.ring[v] >= 0:
             work.chosen[num] = v
             num += 1
     while num:
-        num_before = num_cut
+        num_cut: int = ZERO
         for i in range(0, num, 64):
             batch = work.chosen[i : min(i + 64, num)]
             _mark_returned(net, work, batch)
             for s in batch:
                 num_cut = _find_cuts(net, work, s, num_cut)
-        for e in work.cut[num_before:num_cut]:
+        for e in work.cut[:num_cut]:
             work.parts.boundary[e] = True
         num = ZERO
-        for e in work.cut[num_before:num_cut]:
+        for e in work.cut[:num_cut]:
             s = work.parts.label[net.dst[e]]
             if work.slot[s] != CUT:  # not yet split up
                 num = _split_up(net, work, s, num)
         for i in range(num):
             work.chosen[i] = work.changed[i]
             work.slot[work.chosen[i]] = -1
-    return num_cut
 
 
 @inner
@@ -445,11 +444,10 @@ def _follow_inputs(net: Net, work: Workspace, s: int, high: int) -> None:
 
 
 @inner
-def open_rings(net: Net, work: Workspace, num_cut: int) -> int:
+def open_rings(net: Net, work: Workspace) -> None:
     """Cut one node at a time from its predecessors in its submodel, until no submodels wait for each other.
 
-    The node of least rank on any ring goes first. Only the ring that it was on is looked at again. The edges that are
-    cut are appended to ``work.cut[:num_cut]``; returns their number.
+    The node of least rank on any ring goes first. Only the ring that it was on is looked at again.
     """
     parts, rings = work.parts, work.rings
     num = 0
@@ -459,22 +457,17 @@ def open_rings(net: Net, work: Workspace, num_cut: int) -> int:
             num += 1
     link_edges(net, parts, rings, ZERO, len(work.chosen))
     if not find_rings(net, parts, rings, work.chosen[:num]):
-        return num_cut
+        return
     work.ranks[:] = NO_RANK
     for v in range(len(work.chosen)):
         _rerank(net, parts, rings.ring, v, work.ranks)
     while work.ranks[1] != NO_RANK:
         v = work.ranks[1] & ((1 << NODE_BITS) - 1)
-        for e in range(net.first[v], net.constant[v]):
-            if not parts.boundary[e]:
-                work.cut[num_cut] = e
-                num_cut += 1
         for s in work.changed[: _isolate(net, work, v)]:
             for u in parts.group[parts.start[s] : parts.start[s] + parts.size[s]]:
                 _rerank(net, parts, rings.ring, u, work.ranks)
                 for i in range(net.out_first[u], net.out_first[u + 1]):
                     _rerank(net, parts, rings.ring, net.dst[net.out_edge[i]], work.ranks)
-    return num_cut
 
 
 @inner

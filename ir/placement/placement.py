@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hsdag.base.errors import OptionError, SearchError
@@ -36,7 +35,7 @@ ExecutorChoice: TypeAlias = Literal["auto", ExecutorName]
 """Executors that ``hsdag place`` searches for; ``auto`` compares hsdag's own executor with HETERO."""
 
 ReferenceName: TypeAlias = Literal["cpu", "op-by-op", "numpy"]
-"""What computes the outputs that a placement's outputs are compared with; NumPy only does for workloads."""
+"""What computes the outputs that a placement's outputs are compared with; NumPy for workloads alone."""
 REFERENCES: tuple[ReferenceName, ...] = ("cpu", "op-by-op")
 """References that a user can choose."""
 
@@ -46,8 +45,8 @@ class _Listed(_OfModels):
 
     def __dir__(self) -> list[str]:
         """Return the names of what classes of ours define, without those that begin as private ones or pydantic's."""
-        ours = [each for each in self.__mro__ if issubclass(each, BaseModel) and each is not BaseModel]
-        named = {name for each in ours for name in vars(each) if not name.startswith(("_", "model_"))}
+        ours = [kind for kind in self.__mro__ if issubclass(kind, BaseModel) and kind is not BaseModel]
+        named = {name for kind in ours for name in vars(kind) if not name.startswith(("_", "model_"))}
         return sorted({*named, "__doc__"})
 
 
@@ -69,8 +68,8 @@ class ModelRecord(Record):
         """Return the record of a graph's model."""
         from hsdag.ir.graph.build import fingerprint
 
-        fixed = np.ones(graph.num_ops, dtype=np.bool_) if graph.is_dynamic is None else ~graph.is_dynamic
-        parameters = (v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter" and fixed[v])
+        dynamic = graph.is_dynamic.tolist()
+        parameters = (v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter" and not dynamic[v])
         inputs = {graph.op_names[v]: graph.shape_of(v) for v in parameters}
         return ModelRecord(name=name or graph.name, fingerprint=fingerprint(graph), input_shapes=inputs)
 
@@ -204,11 +203,16 @@ class Placement(Record):
         return self
 
     @property
-    def used_devices(self) -> tuple[str, ...]:
+    def used_specs(self) -> tuple[DeviceSpec, ...]:
         """Return the devices that compute at least one op, in the order of ``devices``."""
         used = set(self.affinity.values()) | {name for region in self.shards or () for name in region.shares}
         used |= {name for copy in self.copies or () for name in copy.devices}
-        return tuple(device.name for device in self.devices if device.name in used)
+        return tuple(spec for spec in self.devices if spec.name in used)
+
+    @property
+    def used_devices(self) -> tuple[str, ...]:
+        """Return the names of the devices that compute at least one op, in the order of ``devices``."""
+        return tuple(spec.name for spec in self.used_specs)
 
     def to_json(self) -> str:
         """Return the placement as a JSON document."""

@@ -86,12 +86,11 @@ def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedM
     """
     graph = graph or graph_of(model)
     clone, _ = folded_clone(model, graph)
-    known = known_ops(graph)
-    _give_own_instances(clone, known)
-    return _named(clone, graph, known)
+    _give_own_instances(clone, known_ops(graph))
+    return _named(clone, graph)
 
 
-def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
+def _give_own_instances(model: ov.Model, is_known: BoolArray) -> None:
     """Make every op that runs read copies that no other op reads; the first reader keeps the originals.
 
     In each round one clone serves all readers whose constants were copied equally often before.
@@ -99,9 +98,9 @@ def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
     num_readers: Counter[str] = Counter()
     rounds: defaultdict[int, list[ov.Input]] = defaultdict(list)
     for node in model.get_ordered_ops():
-        if known[op_of_clone(node)]:
+        if is_known[op_of_clone(node)]:
             continue
-        ports = [port for port in node.inputs() if known[op_of_clone(port.get_source_output().get_node())]]
+        ports = [port for port in node.inputs() if is_known[op_of_clone(port.get_source_output().get_node())]]
         behind = _ancestors([port.get_source_output().get_node() for port in ports])
         nth = max((num_readers[name] for name in behind), default=0)
         for name in behind:
@@ -124,21 +123,21 @@ def _ancestors(nodes: list[ov.Node]) -> set[str]:
     return names
 
 
-def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> PreparedModel:
+def _named(model: ov.Model, graph: ComputationGraph) -> PreparedModel:
     """Return the finished clone, its nodes under unique names that begin with the name of their op."""
-    nodes = model.get_ordered_ops()
+    nodes, is_known = model.get_ordered_ops(), known_ops(graph)
     op = np.asarray([op_of_clone(node) for node in nodes], dtype=np.int64)
     home = op.copy()
     reader: dict[str, int] = {}
     for k in reversed(range(len(nodes))):
-        if known[op[k]]:
+        if is_known[op[k]]:
             home[k] = reader[nodes[k].get_name()]
         reader.update((value.get_node().get_name(), int(home[k])) for value in nodes[k].input_values())
     _keep_converts_with_producers(nodes, home)
     taken: Counter[str] = Counter()
     for k, node in enumerate(nodes):
         name = graph.op_names[op[k]]
-        if known[op[k]] or node.get_type_name() != graph.op_types[op[k]]:
+        if is_known[op[k]] or node.get_type_name() != graph.op_types[op[k]]:
             name += f"{COPY_MARK}{graph.op_names[home[k]]}"
         taken[name] += 1
         node.set_friendly_name(name if taken[name] == 1 else f"{name}#{taken[name]}")
@@ -169,7 +168,7 @@ def _repeat(model: ov.Model, repeated: set[str], known: set[str]) -> None:
             source = port.get_source_output().get_node().get_name()
             if source in repeated and not is_repeated:
                 read[_affinity_of(node)].append(port)
-            elif is_repeated and source not in repeated | known:
+            elif is_repeated and source not in repeated and source not in known:
                 frontier.append(port)
     copies = {device: _device_copy(ports, frontier, device) for device, ports in read.items()}
     for device, ports in read.items():

@@ -130,21 +130,21 @@ def count_crossings(
 
 def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     """Return the nodes of the placed model: ops in topological order, then the copies of floating ops they read."""
-    floats, kept = known_ops(graph), kept_compressed(graph)
+    is_known, kept = known_ops(graph), kept_compressed(graph)
     sources = graph.predecessors
     repeated = np.zeros(graph.num_ops, np.bool_) if is_placed else repeated_ops(graph)
     by_repeated = [[]] * graph.num_ops if is_placed else read_by_repeated(graph)
-    is_known = np.isin(graph.op_types, ["Constant", *SHAPE_OF_TYPES]) & floats
+    is_constant = np.isin(graph.op_types, ["Constant", *SHAPE_OF_TYPES]) & is_known
     node_of: dict[int, int] = {}  # the latest node of an op
     op: list[int] = []
     is_input: list[bool] = []
     edges: list[tuple[int, int, int]] = []  # producer, consumer, edge of the graph
-    for v in graph.topological_order[~(floats | repeated)[graph.topological_order]].tolist():
-        read = [u for u in sources.of(v).tolist() if floats[u]]
-        known = {u for u in read if not kept[u]}
-        copied = _with_what_they_read(read, sources, known, is_known)
+    for v in graph.topological_order[~(is_known | repeated)[graph.topological_order]].tolist():
+        read = [u for u in sources.of(v).tolist() if is_known[u]]
+        folded = {u for u in read if not kept[u]}
+        copied = _with_what_they_read(read, sources, folded, is_constant)
         for u in [*sorted(copied, key=graph.position.__getitem__), v]:
-            is_input.append(u in known or bool(is_known[u]) or graph.op_types[u] == "Parameter")
+            is_input.append(u in folded or bool(is_constant[u]) or graph.op_types[u] == "Parameter")
             into = slice(sources.indptr[u], sources.indptr[u] if is_input[-1] else sources.indptr[u + 1])
             pairs = list(zip(sources.indices[into].tolist(), sources.edges[into].tolist(), strict=True))
             pairs += [(int(graph.edge_src[e]), e) for e in by_repeated[u]]
@@ -152,17 +152,17 @@ def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
             node_of[u] = len(op)
             op.append(u)
     ops, table = np.array(op, dtype=np.int64), np.array(edges, dtype=np.int64).reshape(-1, 3)
-    order = np.argsort(floats[ops], kind="stable")
+    order = np.argsort(is_known[ops], kind="stable")
     ends = inverse_of(order)[table[:, :2]]
-    num_on_data = int(np.sum(~floats[ops]))
+    num_on_data = int(np.sum(~is_known[ops]))
     is_result = np.isin(graph.op_types, ["Result"])[ops[order]]
-    net, edge = net_of(
+    net, edge = _net(
         ends, table[:, 2], graph.edge_src_port, num_on_data, np.array(is_input, np.bool_)[order], is_result
     )
     return Nodes(net, _tensors(net, edge, graph), ops[order[:num_on_data]])
 
 
-def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known: BoolArray) -> set[int]:
+def _with_what_they_read(ops: list[int], sources: Csr, folded: set[int], is_constant: BoolArray) -> set[int]:
     """Return floating ops and everything from which they are computed, except the inputs of folded ops."""
     reached: set[int] = set()
     to_do = list(ops)
@@ -170,21 +170,20 @@ def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known
         u = to_do.pop()
         if u not in reached:
             reached.add(u)
-            if u not in known and not is_known[u]:
+            if u not in folded and not is_constant[u]:
                 to_do += sources.of(u).tolist()
     return reached
 
 
-def net_of(
-    ends: IntArray, edge: IntArray, ports: IntArray, own: int, is_input: BoolArray, is_result: BoolArray
+def _net(
+    ends: IntArray, edge: IntArray, ports: IntArray, num_on_data: int, is_input: BoolArray, is_result: BoolArray
 ) -> tuple[Net, IntArray]:
-    """Return the net of nodes of which the first ``own`` run on data, and the graph's edge of each of its edges.
+    """Return the net of nodes, of which the first ``num_on_data`` run on data, and the graph's edge of each net edge.
 
     Args:
         ends: [edges, 2] producer and consumer of all edges between nodes.
         edge: The graph's edge of each of these.
         ports: [E] the output port by edge of the graph.
-        own: The number of nodes that run on data.
         is_input: Whether a node is a Parameter or Constant, by node.
         is_result: Whether a node is a Result, by node.
     """
@@ -194,24 +193,24 @@ def net_of(
     is_alone = np.bincount(tensor)[tensor] == 1
     num_readers = np.bincount(src[~is_result[dst]], minlength=count).astype(np.int64)
     num_read = np.bincount(dst[~is_input[src]], minlength=count)
-    kept = np.lexsort((src >= own, dst))
-    kept = kept[dst[kept] < own]
+    kept = np.lexsort((src >= num_on_data, dst))
+    kept = kept[dst[kept] < num_on_data]
     src, dst = src[kept].copy(), dst[kept].copy()
-    on_data = np.flatnonzero(src < own)
-    first = np.searchsorted(dst, np.arange(own + 1)).astype(np.int64)
-    constant = first[:-1] + np.bincount(dst[on_data], minlength=own)
+    on_data = np.flatnonzero(src < num_on_data)
+    first = np.searchsorted(dst, np.arange(num_on_data + 1)).astype(np.int64)
+    constant = first[:-1] + np.bincount(dst[on_data], minlength=num_on_data)
     net = Net(
         first=first,
         constant=constant,
         src=src,
         dst=dst,
-        out_first=np.searchsorted(np.sort(src[on_data]), np.arange(own + 1)).astype(np.int64),
+        out_first=np.searchsorted(np.sort(src[on_data]), np.arange(num_on_data + 1)).astype(np.int64),
         out_edge=on_data[np.argsort(src[on_data], kind="stable")].astype(np.int64),
         is_alone=is_alone[kept],
         is_input=is_input,
         num_readers=num_readers,
         is_leaf=~is_input & (num_readers == 1) & (num_read == 0),
-        is_source=(constant == first[:-1]) & (is_input[:own] | (first[:-1] < first[1:])),
+        is_source=(constant == first[:-1]) & (is_input[:num_on_data] | (first[:-1] < first[1:])),
     )
     return net, edge[kept]
 

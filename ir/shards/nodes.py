@@ -18,19 +18,12 @@ MARK = "@"
 
 
 class AddedNodes:
-    """Nodes that are added to a model, each for an op of the model and on a device.
-
-    Args:
-        names: Names of the devices.
-
-    Attributes:
-        device: Device of each node, by OpenVINO's unique name of it.
-    """
+    """Nodes that are added to a model, each for an op of the model and on one of the devices with these ``names``."""
 
     def __init__(self, shapes: Shapes, names: Sequence[str]) -> None:
         self._shapes = shapes
         self._names = names
-        self.device: dict[str, int] = {}
+        self.device: dict[str, int] = {}  # of each node, by OpenVINO's unique name of it
         self._slices: dict[str, tuple[int, int, Span]] = {}  # by OpenVINO's name, too: op, device and range
 
     def name(self, of: str, device: int) -> str:
@@ -97,7 +90,7 @@ class AddedNodes:
                 if node.get_name() in self._slices:
                     v, device, span = self._slices[node.get_name()]
                     constants = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
-                    indices = (self.named(each, v, device, "/slice") for each in constants)
+                    indices = (self.named(constant, v, device, "/slice") for constant in constants)
                     made = self.named(opset13.gather(node.input_value(0), *indices), v, device, "/slice")
                     read_instead(node.output(0), made.output(0))
                 elif RULES.get(node.get_type_name()) is elementwise and node.get_name() not in seen:

@@ -56,8 +56,8 @@ class Shapes:
         self.model = model
         self.nodes = nodes
         self.runs = runs
-        self._ops: dict[int, NodeView] = {}
-        self._producers: dict[tuple[int, int], int] = {}
+        self._view = cache(lambda v: NodeView(nodes[v]))
+        self._source = cache(self._producer)
         self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
         self._reading = cache(self._part_read)
 
@@ -71,15 +71,11 @@ class Shapes:
 
     def op(self, v: int) -> NodeView:
         """Return an op as rules see it."""
-        if v not in self._ops:
-            self._ops[v] = NodeView(self.nodes[v])
-        return self._ops[v]
+        return self._view(v)
 
     def producer(self, v: int, port: int) -> int:
         """Return the op whose result an input reads; -1 for a value that is known or that a piece adds."""
-        if (v, port) not in self._producers:
-            self._producers[v, port] = self._producer(v, port)
-        return self._producers[v, port]
+        return self._source(v, port)
 
     def _producer(self, v: int, port: int) -> int:
         if port >= len(self.op(v).inputs):
@@ -157,23 +153,23 @@ class Shapes:
         return all(len(read) > 1 for read in states.values())
 
     def work_of(self, v: int, span: Span | None, piece: Piece, share: float) -> float:
-        """Return the share of an op's time that its piece takes: its range's, but all of the reading of uncut weights.
+        """Return the share of an op's time that a piece of it takes: its range's, but all of it to read uncut weights.
 
-        ``share`` is the share of a partial result.
+        For a partial result, ``share`` counts in place of the range's.
         """
-        done = share if span is None else (span.last - span.first) / self.op(v).outputs[0][span.axis]
+        done = share if span is None else span.size / self.op(v).outputs[0][span.axis]
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
         return done if is_cut else done + (1.0 - done) * self._reading(v)
 
     def _part_read(self, v: int) -> float:
         """Return the part of an op's time that reading its weights takes."""
-        held = 0.0
+        weight_bytes = 0.0
         pending = [v] if self.op(v).type in ("MatMul", "Convolution") else []
         while pending:
-            known = [u for u in self.graph.predecessors.of(pending.pop()).tolist() if not self.runs[u]]
-            held += float(self.graph.weight_bytes[known].sum())
-            pending += known
-        return min(FLOPS_PER_BYTE * held / max(float(self.graph.flops[v]), 1.0), 1.0)
+            sources = [u for u in self.graph.predecessors.of(pending.pop()).tolist() if not self.runs[u]]
+            weight_bytes += float(self.graph.weight_bytes[sources].sum())
+            pending += sources
+        return min(FLOPS_PER_BYTE * weight_bytes / max(float(self.graph.flops[v]), 1.0), 1.0)
 
     def region(self, scheme: Scheme, last: int, axis: int | None, stop: Container[int] = ()) -> Region | None:
         """Return the largest region that ends in op ``last`` divided along ``axis``; None for partial results.

@@ -76,8 +76,8 @@ class _Made:
 def shapes_of(model: ov.Model, graph: ComputationGraph) -> Shapes:
     """Return the ops of a folded clone of a model as rules see them."""
     clone, nodes = folded_clone(model, graph)
-    known = known_ops(graph)
-    runs = [not known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
+    is_known = known_ops(graph)
+    runs = [not is_known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
     return Shapes(graph, clone, nodes, runs)
 
 
@@ -89,22 +89,19 @@ def shard(
     names: Sequence[str],
     *,
     fills: bool = True,
-    known: Shapes | None = None,
+    op_shapes: Shapes | None = None,
 ) -> ShardedModel:
     """Divide the regions of a model; it is not changed, and the result depends on nothing but the arguments.
 
     Args:
-        model: The model.
-        graph: Its graph.
         regions: The regions to divide, with a share for each of their devices.
         devices: [N] the device index of every op outside regions.
-        names: The names of the devices.
         fills: Whether weights get values, and not only sizes.
-        known: The model's ops as rules see them, if at hand.
+        op_shapes: The model's ops as rules see them, if at hand.
 
     Raises PlacementError where a region cannot be divided in the way that it says.
     """
-    shapes = shapes_of(model, graph) if known is None else known.cloned()
+    shapes = shapes_of(model, graph) if op_shapes is None else op_shapes.cloned()
     outputs = _types_of_outputs(shapes.model)
     writer = _Writer(shapes, names, fills=fills)
     region_of = {v: region for region in regions for v in region.ops}
@@ -116,9 +113,9 @@ def shard(
             of_device = shapes.pieces(region, d) if is_complete else None
             if of_device is None:
                 last = graph.op_names[region.ops[-1]]
-                shares = {names[d]: each for d, each in region.shares.items()}
+                shares = {names[d]: share for d, share in region.shares.items()}
                 raise PlacementError(f"the region that ends in {last!r} cannot be divided as {shares}")
-            pieces.update({(v, d): each for v, each in of_device.items()})
+            pieces.update({(v, d): piece for v, piece in of_device.items()})
     for v in range(graph.num_ops):
         if not shapes.runs[v] and graph.op_types[v] != "Result":
             continue
@@ -133,7 +130,7 @@ def shard(
         else:
             for d in region_of[v].shares:
                 writer.shard(v, d, *pieces[v, d])
-    writer.nodes.gather_where_slices_fail(each.node for made in writer.made.values() for each in made)
+    writer.nodes.gather_where_slices_fail(part.node for made in writer.made.values() for part in made)
     made = _finished(shapes.model, graph, writer)
     _check_outputs(_types_of_outputs(made.model), outputs)
     return made
@@ -146,9 +143,9 @@ def _types_of_outputs(model: ov.Model) -> _TypesOfOutputs:
     return [(port.get_element_type(), port.get_partial_shape()) for port in model.outputs]
 
 
-def _check_outputs(found: _TypesOfOutputs, wanted: _TypesOfOutputs) -> None:
+def _check_outputs(actual: _TypesOfOutputs, wanted: _TypesOfOutputs) -> None:
     """Raise PlacementError where outputs of a divided model have other types or sizes than those of the whole."""
-    for k, (made, whole) in enumerate(zip(found, wanted, strict=True)):
+    for k, (made, whole) in enumerate(zip(actual, wanted, strict=True)):
         if made[0] != whole[0] or not made[1].compatible(whole[1]):
             new, old = (f"{kind.get_type_name()} {shape}" for kind, shape in (made, whole))
             raise PlacementError(f"the model cannot be divided so: its output {k} would be {new} in place of {old}")
@@ -203,13 +200,13 @@ class _Writer:
         if v in self.made or node.get_type_name() != "Add":
             return v in self.made and self.made[v][0].is_partial
         for port in (0, 1):
-            u, w = (self.shapes.producer(v, each) for each in (port, 1 - port))
-            parts = [each for each in self.made.get(u, []) if each.is_partial]
-            there = [each.device for each in self.made.get(w, parts) if each.span is None]
+            u, w = (self.shapes.producer(v, k) for k in (port, 1 - port))
+            parts = [part for part in self.made.get(u, []) if part.is_partial]
+            there = [part.device for part in self.made.get(w, parts) if part.span is None]
             if parts and parts[0].device in there and self.shapes.graph.successors.of(u).tolist() == [v]:
-                own = parts[0].device
-                inputs = parts[0].node.output(0), self._read(v, 1 - port, own, None)
-                self._add(v, own, None, _created(node, inputs, {}), 1.0, is_partial=True)
+                first = parts[0].device
+                inputs = parts[0].node.output(0), self._read(v, 1 - port, first, None)
+                self._add(v, first, None, _created(node, inputs, {}), 1.0, is_partial=True)
                 self.made[v] += parts[1:]
                 return True
         return False
@@ -220,9 +217,9 @@ class _Writer:
         made = self.made.get(self.shapes.producer(v, 0), [])
         if node.get_type_name() not in SHAPE_OF_TYPES or not made or made[0].span is None:
             return False
-        own = next((each for each in made if each.device == device), made[0])
-        tensor = own.node.output(node.input_value(0).get_index())
-        shape = self.nodes.named(_created(node, [tensor], {}), v, own.device, "/own").output(0)
+        part = next((part for part in made if part.device == device), made[0])
+        tensor = part.node.output(node.input_value(0).get_index())
+        shape = self.nodes.named(_created(node, [tensor], {}), v, part.device, "/own").output(0)
         axis = made[0].span.axis
         size = shape_of(node.input_value(0))[axis]
         self._add(v, device, None, self.nodes.with_number(shape, axis, size, v, device), 1.0)
@@ -235,11 +232,11 @@ class _Writer:
         if node.get_type_name() == "ReadValue":
             assert span is not None  # a variable is no sum
             made = opset13.read_value(inputs[0], self._variable(v, device, span))
-            self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis])
+            self._add(v, device, span, made, span.size / self.shapes.op(v).outputs[0][span.axis])
             return
         share = span or piece.inputs[0]
         assert share is not None  # a partial result is of a range of the first input
-        part = (share.last - share.first) / self.shapes.op(v).inputs[0][share.axis] if span is None else 1.0
+        part = share.size / self.shapes.op(v).inputs[0][share.axis] if span is None else 1.0
         work = self.shapes.work_of(v, span, piece, part)
         if node.get_type_name() == "Convolution" and span is not None and span.axis == 1:
             inputs[0] = self.nodes.past_split(inputs[0], v, device)
@@ -252,10 +249,10 @@ class _Writer:
     def store(self, v: int, read: int, device: int, span: Span | None) -> None:
         """Assign a range of a stored value to a device's part of the variable."""
         assert span is not None  # a variable is no sum
-        read_value = next(each.node for each in self.made[read] if each.device == device)
+        read_value = next(part.node for part in self.made[read] if part.device == device)
         made = opset13.assign(read_value, self._variable(read, device, span))
         made.input(0).replace_source_output(self._read(v, 0, device, span))
-        self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).inputs[0][span.axis])
+        self._add(v, device, span, made, span.size / self.shapes.op(v).inputs[0][span.axis])
         self.stored[v] = self.shapes.nodes[v]
         self.sinks.append(made)
 
@@ -264,7 +261,7 @@ class _Writer:
             node = self.shapes.nodes[read]
             info = VariableInfo()
             shape = node.get_output_partial_shape(0)
-            shape[span.axis] = span.last - span.first
+            shape[span.axis] = span.size
             info.data_shape, info.data_type = shape, node.get_output_element_type(0)
             info.variable_id = self.nodes.name(self.shapes.graph.variables[read], device)
             self._variables[read, device] = Variable(info)
@@ -323,18 +320,18 @@ class _Writer:
     def _brought(self, u: int, port: int, device: int, span: Span | None) -> Any:
         made = self.made[u]
         if made[0].is_partial:
-            total, *parts = (self.nodes.sliced(each.node.output(port), u, each.device, span) for each in made)
+            total, *parts = (self.nodes.sliced(part.node.output(port), u, part.device, span) for part in made)
             for part in parts:
                 total = self.nodes.named(opset13.add(total, part), u, device, "/sum").output(0)
             return total
         if made[0].span is None:
-            origin = next((each for each in made if each.device == device), made[0])
+            origin = next((part for part in made if part.device == device), made[0])
             return self.nodes.sliced(origin.node.output(port), u, origin.device, span)
         axis = made[0].span.axis
         whole = Span(axis, 0, shape_of(self.shapes.nodes[u].output(port))[axis])
         parts = [
-            self.nodes.sliced(each.node.output(port), u, each.device, part)
-            for each, part in _cover(made, span if span is not None and span.axis == axis else whole, device)
+            self.nodes.sliced(giver.node.output(port), u, giver.device, part)
+            for giver, part in _cover(made, span if span is not None and span.axis == axis else whole, device)
         ]
         joined = parts[0]
         if len(parts) > 1:
@@ -343,8 +340,11 @@ class _Writer:
 
 
 def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made, Span]]:
-    """Return who gives which part of a range, counted from the giver's own start; the device itself first."""
-    parts = [(each, each.span) for each in made if each.span is not None]
+    """Return which devices' ranges make up a wanted one, with what each gives, counted from its own start.
+
+    The device itself comes before others that have the same.
+    """
+    parts = [(giver, giver.span) for giver in made if giver.span is not None]
     local = next((part for part in parts if part[0].device == device), None)
     cover = list[tuple[_Made, Span]]()
     at = wanted.first
@@ -375,7 +375,7 @@ def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node
         values = data
     else:
         return None
-    sizes = [*shape[: span.axis], span.last - span.first, *shape[span.axis + 1 :]]
+    sizes = [*shape[: span.axis], span.size, *shape[span.axis + 1 :]]
     tensor = ov.Tensor(element, ov.Shape(sizes))  # it has memory of its own, unlike a tensor made of an array
     if not fills and tensor.byte_size > LARGE_BYTES:
         return ov.op.Constant(tensor)
@@ -419,7 +419,7 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
     origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
     sharded = graph_of(model)
     homes = [device.get(name, 0) for name in names]
-    if writer.sinks or (sharded.is_dynamic is not None and sharded.is_dynamic.any()):
+    if writer.sinks or sharded.is_dynamic.any():
         follow = NOT_COMPUTED | SHAPE_OF_TYPES  # inputs go with their reader or state, shapes with their tensor
         constraints = colocate(sharded)
         labels, members = constraints.sets.labels, constraints.sets.members

@@ -31,6 +31,11 @@ class Span(NamedTuple):
     first: int
     last: int
 
+    @property
+    def size(self) -> int:
+        """Return the number of indices."""
+        return self.last - self.first
+
     def along(self, axis: int) -> Span:
         """Return the same range of another axis."""
         return Span(axis, self.first, self.last)
@@ -261,9 +266,9 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
             rest, behind = rest[:-1], behind[:-1]
         if min((*rest, *behind), default=0) < 0 or size < 0:
             return None
-        each, step = prod(behind), prod(rest)
-        first, last = span.first * each, span.last * each
-        if first % step or last % step or size * step != target[span.axis] * each:
+        block, step = prod(behind), prod(rest)
+        first, last = span.first * block, span.last * block
+        if first % step or last % step or size * step != target[span.axis] * block:
             return None
         return Span(axis, first // step, last // step)
     return None
@@ -271,16 +276,16 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
 
 def reshape(op: NodeView, span: Span) -> Piece | None:
     """Divide along axes that survive as a factor; the pattern gets the size of the range."""
-    known = op.constant(1)
-    copied = known if known is not None and op.attributes["special_zero"] else []
+    written = op.constant(1)
+    copied = written if written is not None and op.attributes["special_zero"] else []
     source = through_reshape(*_with_unknown_sizes_named(op, copied), span)
-    if source is None or (known is None and op.outputs[0].count(-1) > 1):
+    if source is None or (written is None and op.outputs[0].count(-1) > 1):
         return None
-    pattern = list(op.outputs[0] if known is None else known)
+    pattern = list(op.outputs[0] if written is None else written)
     if copied and source.axis < len(pattern) and pattern[source.axis] == 0:
         pattern[source.axis] = op.inputs[0][source.axis]  # a zero would copy the size of what is cut
     if pattern[span.axis] != -1:
-        pattern[span.axis] = span.last - span.first
+        pattern[span.axis] = span.size
     return Piece((source, None), {"special_zero": bool(copied)}, {1: np.array(pattern)})
 
 
@@ -293,8 +298,8 @@ def _with_unknown_sizes_named(op: NodeView, copied: Sequence[int]) -> tuple[Shap
     names = {axis: source[axis] for axis, size in enumerate(copied) if size == 0}
     target = [names.get(axis, -1) if size < 0 else size for axis, size in enumerate(op.outputs[0])]
     left = [name for name in source if name < 0 and name not in target]
-    known = [prod(size for size in sizes if size > 0) for sizes in (source, target)]
-    if len(left) == target.count(-1) == 1 and known[0] == known[1] and 0 not in source:
+    products = [prod(size for size in sizes if size > 0) for sizes in (source, target)]
+    if len(left) == target.count(-1) == 1 and products[0] == products[1] and 0 not in source:
         target[target.index(-1)] = left[0]
     return source, tuple(target)
 
@@ -408,14 +413,13 @@ def broadcast_op(op: NodeView, span: Span) -> Piece | None:
     if op.attributes["mode"] not in ("numpy", "bidirectional"):
         return None
     source = broadcast(op.inputs[0], op.rank, span)
-    size = span.last - span.first
     target = op.constant(1) or (None if -1 in op.outputs[0] else list(op.outputs[0]))
     count = len(target) if target is not None else op.inputs[1][0]
     axis = span.axis - (op.rank - count)
     if target is None:  # the target is computed
-        return None if count < 0 or axis < 0 else Piece((source, None), numbers={1: (axis, size)})
+        return None if count < 0 or axis < 0 else Piece((source, None), numbers={1: (axis, span.size)})
     if axis >= 0 and target[axis] != 1:
-        target = [size if k == axis else each for k, each in enumerate(target)]
+        target = [span.size if k == axis else size for k, size in enumerate(target)]
     return Piece((source, None), {}, {1: np.array(target)})
 
 
@@ -466,18 +470,18 @@ def piece_of(op: NodeView, span: Span) -> Piece | None:
     piece = rule(op, span) if rule is not None else None
     if piece is None:
         return None
-    read = ((shape, each) for shape, each in zip(op.inputs, piece.inputs, strict=False) if each is not None)
-    return piece if all(each.axis < len(shape) and shape[each.axis] >= each.last for shape, each in read) else None
+    read = ((shape, need) for shape, need in zip(op.inputs, piece.inputs, strict=False) if need is not None)
+    return piece if all(need.axis < len(shape) and shape[need.axis] >= need.last for shape, need in read) else None
 
 
 def gives(made: ov.Node, op: NodeView, span: Span | None) -> bool:
     """Return whether OpenVINO infers for a node the types and sizes of a range of an op, or of all of it (None)."""
-    for found, whole in zip(made.outputs(), op.node.outputs(), strict=True):
+    for output, whole in zip(made.outputs(), op.node.outputs(), strict=True):
         wanted = whole.get_partial_shape()
         if span is not None and wanted.rank.is_static:
-            wanted[span.axis] = span.last - span.first
-        same = found.get_element_type() == whole.get_element_type()
-        if not same or not wanted.compatible(found.get_partial_shape()):
+            wanted[span.axis] = span.size
+        same = output.get_element_type() == whole.get_element_type()
+        if not same or not wanted.compatible(output.get_partial_shape()):
             return False
     return True
 

@@ -183,10 +183,10 @@ def placement_s(t: UnitCosts, placement: IntArray, limit_s: float) -> float:
         waits = join(net, t.work, t.device)
         value_s = _loaded_s(t, label)
         if waits and value_s <= limit_s:
-            num_cut = cut_returns(net, t.work)
+            cut_returns(net, t.work)
             value_s = _loaded_s(t, label)
             if value_s <= limit_s:
-                open_rings(net, t.work, num_cut)
+                open_rings(net, t.work)
                 _cross(t, label)
                 value_s = _loaded_s(t, label)
     t.known_key[place], t.known_s[place] = key, value_s

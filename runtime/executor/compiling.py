@@ -99,7 +99,7 @@ def compile_placed(
     """Compile a model in memory as ``hsdag.compile_work_conserving`` does; ``by_load`` as for ``plan_cut``."""
     model, placement = divided(with_shapes(placement, model), placement)
     graph = graph_of(model)
-    specs = [record for record in placement.devices if record.name in placement.used_devices]
+    specs = placement.used_specs
     devices = DeviceIndex.of(specs).positions(op_devices(placement, graph))
     ranks = placed_priority(placement, graph)
     return compile_on(

@@ -217,7 +217,7 @@ class ShardProposals:
         found = next((made for each, made in self._made if each == sharding), None)
         if found is None:
             how = sharding.regions, sharding.devices, self.session.devices.index.names
-            made = shard(self.session.loaded.ov_model, self.session.graph, *how, fills=False, known=self.shapes)
+            made = shard(self.session.loaded.ov_model, self.session.graph, *how, fills=False, op_shapes=self.shapes)
             found = made.outline
             if self.session.scenarios:
                 found = replace(found, graph=sized(found.graph, made.model, self.session.scenarios))

@@ -12,7 +12,7 @@ import torch
 from openvino import opset13 as op
 
 from hsdag.base.errors import ModelError, OptionError
-from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, example_shape, input_shapes, load_model, parse_shapes
 from tests.gguf_files import HEADS, HIDDEN, WIDTH, WORDS, llama_file
 
@@ -123,14 +123,14 @@ def test_an_example_has_a_size_that_an_open_one_may_have() -> None:
 
 def test_inputs_may_stay_dynamic_where_only_the_graph_is_wanted(tmp_path: Path) -> None:
     ov.save_model(dynamic_model(), tmp_path / "open.xml")
-    graph = read_graph(tmp_path / "open.xml", dynamic=True)
+    graph = graph_of(load_model(tmp_path / "open.xml", dynamic=True))
     assert (graph.name, graph.shape_of(graph.index_of["x"])) == ("open", (1, 3))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit inside the converter
 def test_a_torch_module_is_converted() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).eval()
-    graph = read_graph(module, {"": (5, 3)}, example_input=torch.zeros(5, 3))
+    graph = graph_of(load_model(module, {"": (5, 3)}, example_input=torch.zeros(5, 3)))
     assert graph.flops[graph.op_types.index("MatMul")] == 2 * 5 * 3 * 2
 
 

@@ -127,7 +127,7 @@ def test_a_body_that_draws_nothing_may_be_computed_twice() -> None:
 
 def test_a_graph_without_bodies_is_judged_by_the_types_of_its_ops() -> None:
     graph = graph_of(noisy(drawn))
-    plain = replace(graph, is_function=None)
+    plain = replace(graph, is_function=np.ones(graph.num_ops, np.bool_))
     assert computed_once(plain).tolist() == computed_once(graph).tolist()
 
 
