@@ -128,7 +128,7 @@ def levels_of(tables: Tables) -> Levels:
     sent_s = mean_transfers(tables, tables.out_bytes)
     behind_s = longest_before(reverse, outputs, mean_s, sent_s)
     downward_s = longest_before(tables.order, inputs, mean_s, mean_transfers(tables, tables.in_bytes))
-    static_s = mean_s + longest_before(reverse, outputs, mean_s, np.zeros(len(every)))
+    static_s = mean_s + longest_before(reverse, outputs, mean_s)
     source = np.repeat(np.arange(n), np.diff(tables.out_first))
     is_longest = (mean_s + behind_s)[tables.out_op] + sent_s >= behind_s[source] * (1 - NOISE)
     heaviest = np.full(n, n)

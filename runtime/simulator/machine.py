@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.base.kernels import inlined, inner
-from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.runtime.problem.bounds.simple import least_after_s
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import LinkSharing, Semantics
 
@@ -187,9 +187,7 @@ def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
     ops["key"][:n] = (order << 32) | np.arange(n)
     edges["producer"], edges["consumer"], edges["size_bytes"] = src, dst, problem.edge_bytes[by_src]
     edges["result"] = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
-    best_s = np.nanmin(problem.time_s, axis=1)
-    readers = Csr.build(n, problem.edge_src, problem.edge_dst)
-    ops["after_s"][:n] = longest_before(order[::-1].copy(), readers, best_s, np.zeros(len(src)))[order]
+    ops["after_s"][:n] = least_after_s(problem)[order]
     return ops, edges, ports
 
 

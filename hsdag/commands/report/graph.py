@@ -87,7 +87,7 @@ class LayeredDrawing:
 def layers_of(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
     """Return the layer of each op, [N]: one before its first reader; without readers the longest path to it."""
     steps = (~is_known).astype(np.float64)
-    before = longest_before(graph.topological_order, graph.predecessors, steps, np.zeros(graph.num_edges))
+    before = longest_before(graph.topological_order, graph.predecessors, steps)
     layer = before.astype(np.int64)
     for v in graph.topological_order[::-1].tolist():
         if len(readers := graph.successors.of(v)):

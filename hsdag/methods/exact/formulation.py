@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
+from hsdag.runtime.problem.bounds.simple import least_after_s, least_before_s
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 
 MOST_HELD = 2.0**56
@@ -140,18 +140,12 @@ class Formulation:
     @cached_property
     def heads_s(self) -> FloatArray:
         """Return the earliest start of every op in seconds, [N]: the longest path to it at fastest times."""
-        p = self.problem
-        return self._longest_s(p.topological_order, Csr.build(p.num_ops, p.edge_dst, p.edge_src))
+        return least_before_s(self.problem)
 
     @cached_property
     def tails_s(self) -> FloatArray:
         """Return the least seconds between the end of an op and the end of all, [N]."""
-        p = self.problem
-        return self._longest_s(p.topological_order[::-1], Csr.build(p.num_ops, p.edge_src, p.edge_dst))
-
-    def _longest_s(self, order: IntArray, inputs: Csr) -> FloatArray:
-        """Return the longest path before every op, [N], at fastest times and with free transfers."""
-        return longest_before(order, inputs, np.nanmin(self.problem.time_s, axis=1), np.zeros(len(inputs.edges)))
+        return least_after_s(self.problem)
 
 
 def generous_horizon_s(problem: ScheduleProblem) -> float:

@@ -18,7 +18,7 @@ from hsdag.methods.exact.base import TOLERANCE
 from hsdag.methods.exact.formulation import Formulation, with_inputs
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT, lower_bound
-from hsdag.runtime.problem.bounds.simple import Bound
+from hsdag.runtime.problem.bounds.simple import Bound, least_before_s, least_op_s
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.simulator.simulation import Simulation
@@ -101,7 +101,7 @@ def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
     src, dst, num = problem.edge_src, problem.edge_dst, problem.num_ops
     works = (np.nan_to_num(problem.time_s) != 0).any(axis=1)
     inputs = Csr.build(num, dst, src)
-    counts = works | (longest_before(problem.topological_order, inputs, works + 0.0, np.zeros(len(src))) > 0)
+    counts = works | (longest_before(problem.topological_order, inputs, works + 0.0) > 0)
     order = problem.topological_order[counts[problem.topological_order]]
     place, places = np.full(num, -1, dtype=np.int64), np.arange(len(order))
     place[order] = places
@@ -119,12 +119,10 @@ def cuts_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
     """Return what ``barriers_of`` does, without barriers behind which a transfer may arrive too late for its reader."""
     place, barriers = barriers_of(problem)
     src, dst = problem.edge_src, problem.edge_dst
-    least_s = np.nanmin(problem.time_s, axis=1)
-    inputs = Csr.build(problem.num_ops, dst, src)
-    begin_s = longest_before(problem.topological_order, inputs, least_s, np.zeros(len(src)))
+    begin_s = least_before_s(problem)
     sizes, of_edge = np.unique(problem.edge_bytes, return_inverse=True)
     sent_s = np.array([Formulation(problem).transfer_s(size).max() for size in sizes])[of_edge]
-    late = np.searchsorted((begin_s + least_s)[barriers], begin_s[dst] - sent_s, side="right")
+    late = np.searchsorted((begin_s + least_op_s(problem))[barriers], begin_s[dst] - sent_s, side="right")
     at = place[barriers]
     first = np.maximum(np.searchsorted(at, place[src], side="right"), late)
     last = np.searchsorted(at, place[dst])

@@ -85,8 +85,7 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
     Of divisions that leave about equally few ops, the one whose blocks send each other the fewest bytes is returned.
     """
     inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
-    hops = np.zeros(len(problem.edge_src))
-    depth = longest_before(problem.topological_order, inputs, np.ones(problem.num_ops), hops).astype(np.int64)
+    depth = longest_before(problem.topological_order, inputs, np.ones(problem.num_ops)).astype(np.int64)
     exact = _exact_hashes(problem)
     tried: dict[bytes, tuple[int, float, IntArray]] = {}
     for number in ROUNDS:

@@ -18,6 +18,7 @@ from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.apart import considered, searched_apart
+from hsdag.runtime.problem.bounds.simple import least_op_s
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
@@ -87,7 +88,7 @@ class CoarsePlacer(Placer[NoOptions]):
 @lru_cache(maxsize=1)
 def coarse_of(costs: ScheduleProblem) -> Coarse | None:
     """Return the coarse problem; None if it has more than MOST_CHOICES choices or more than half of the units."""
-    least_s = np.nanmin(costs.time_s, axis=1)
+    least_s = least_op_s(costs)
     by_time = np.argsort(-least_s, kind="stable")
     last = by_time[np.searchsorted(np.cumsum(least_s[by_time]), WORK * least_s.sum())]
     num = int((least_s >= least_s[last] * (1 - ROUNDING)).sum())

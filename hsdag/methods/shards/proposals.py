@@ -238,10 +238,10 @@ class _Changes:
 def with_repeated(shapes: Shapes, way: Sharding, pinned: Set[int] = frozenset()) -> Sharding:
     """Have all devices compute the ops between divided ones, so that none waits for the device that has them."""
     graph, regions = shapes.graph, _divided(way)
-    order, hops, is_divided = graph.topological_order, np.zeros(len(graph.edge_src)), np.zeros(graph.num_ops)
+    order, is_divided = graph.topological_order, np.zeros(graph.num_ops)
     is_divided[[v for region in regions for v in region.ops]] = 1.0
-    is_between = longest_before(order, graph.predecessors, is_divided, hops) > 0
-    is_between &= longest_before(order[::-1], graph.successors, is_divided, hops) > 0
+    is_between = longest_before(order, graph.predecessors, is_divided) > 0
+    is_between &= longest_before(order[::-1], graph.successors, is_divided) > 0
     repeated = {v for region in way.regions if region.scheme == "replicated" for v in region.ops}
     is_between &= (is_divided == 0) & ~computed_once(graph)
     repeated |= {v for v in np.flatnonzero(is_between).tolist() if shapes.runs[v]} - pinned

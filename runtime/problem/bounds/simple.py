@@ -33,13 +33,13 @@ def largest(*bounds: Bound | None) -> Bound:
 def sequential_bound(problem: ScheduleProblem) -> Bound:
     """Return a lower bound of sequential execution in seconds: the best-case load, one launch, and overheads."""
     overheads_s = problem.op_overhead_s * (problem.num_ops - 1)
-    load_s = float(_best_s(problem).sum()) + float(problem.launch_s.min()) + overheads_s
+    load_s = float(least_op_s(problem).sum()) + float(problem.launch_s.min()) + overheads_s
     return Bound(load_s, "the best-case load and one launch")
 
 
 def period_bound(problem: ScheduleProblem) -> Bound:
     """Return a lower bound of a work-conserving period in seconds: the busiest device's load, or the longest op."""
-    longest_s = float(_best_s(problem).max()) + problem.op_overhead_s
+    longest_s = float(least_op_s(problem).max()) + problem.op_overhead_s
     return largest(Bound(shared_load(problem)[0], LOAD), Bound(longest_s, LONGEST_OP))
 
 
@@ -73,13 +73,21 @@ def shared_load(problem: ScheduleProblem) -> tuple[float, FloatArray]:
 
 def critical_path_s(problem: ScheduleProblem) -> float:
     """Return the seconds of the longest path, every op on its best device and every transfer free, in O(N D + E)."""
-    best_s = _best_s(problem)
+    return float((least_before_s(problem) + least_op_s(problem)).max())
+
+
+def least_before_s(problem: ScheduleProblem) -> FloatArray:
+    """Return [N] the seconds of the longest path to each op, every op on its best device and transfers free."""
     inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
-    before_s = longest_before(problem.topological_order, inputs, best_s, np.zeros(len(problem.edge_src)))
-    return float((before_s + best_s).max())
+    return longest_before(problem.topological_order, inputs, least_op_s(problem))
 
 
-def _best_s(problem: ScheduleProblem) -> FloatArray:
+def least_after_s(problem: ScheduleProblem) -> FloatArray:
+    """Return [N] the seconds of the longest path from each op's end, every op on its best device and transfers free."""
+    readers = Csr.build(problem.num_ops, problem.edge_src, problem.edge_dst)
+    return longest_before(problem.topological_order[::-1], readers, least_op_s(problem))
+
+
+def least_op_s(problem: ScheduleProblem) -> FloatArray:
     """Return [N] the seconds of every op on its best device."""
-    best_s: FloatArray = np.nanmin(problem.time_s, axis=1)
-    return best_s
+    return np.asarray(np.nanmin(problem.time_s, axis=1))
