@@ -76,17 +76,20 @@ class Series:
     """Figures that are measured window by window, and their check against cached ones, which may be wrong.
 
     ``measure`` returns the figures [K] of one window; ``what`` names them. ``tolerance`` and ``floor`` say when windows
-    agree, ``refutes`` whether the least figures contradict the cached ones, ``contradicts`` whether they contradict
-    each other.
+    agree, ``contradicts`` whether the least figures contradict each other. ``derive`` makes what is cached from the
+    least figures, and ``refutes`` says whether that contradicts what was ``cached``, None if nothing was. ``keep``
+    caches it or, for None, deletes it.
     """
 
     what: str
     measure: Callable[[], FloatArray]
     tolerance: float
+    refutes: Callable[[FloatArray, FloatArray], bool]
     floor: float = 0.0
-    refutes: Callable[[FloatArray], bool] | None = None
-    """None if nothing is cached."""
     contradicts: Callable[[FloatArray], bool] = lambda _: False
+    cached: FloatArray | None = None
+    derive: Callable[[FloatArray], FloatArray] = lambda least: least
+    keep: Callable[[FloatArray | None], None] = lambda _: None
     windows: list[FloatArray] = field(default_factory=list, init=False)
 
     @property
@@ -98,7 +101,9 @@ class Series:
     def is_confirmed(self) -> bool:
         """Return whether the first windows do not refute the cached figures; without time for any, nothing does."""
         first = self.windows[:CHECKING]
-        return self.refutes is not None and not (first and self.refutes(least_of(np.array(first))))
+        if self.cached is None or not first:
+            return self.cached is not None
+        return not self.refutes(self.cached, self.derive(least_of(np.array(first))))
 
     @property
     def is_agreed(self) -> bool:
@@ -111,6 +116,19 @@ class Series:
         """Return whether no more windows are needed."""
         return (len(self.windows) >= CHECKING and self.is_confirmed) or self.is_agreed
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether the figures can be believed."""
+        return self.is_confirmed or self.is_agreed
+
+    def result(self) -> FloatArray:
+        """Return the cached figures if windows confirm them, else those of windows, which are cached if they agree."""
+        if self.cached is not None and self.is_confirmed:
+            return self.cached
+        seen = self.derive(self.least)
+        self.keep(seen if self.is_agreed else None)
+        return seen
+
 
 def settle(
     series: Sequence[Series], most: int, is_over: Callable[[], bool], say: Callable[[str], None] = lambda _: None
@@ -120,9 +138,9 @@ def settle(
     ``say`` is told which cached figures are measured again.
     """
     for number in range(most):
-        for each in [each for each in series if not each.is_settled]:
+        for figures in [figures for figures in series if not figures.is_settled]:
             if number and is_over():
                 return
-            if number == CHECKING and each.refutes is not None:
-                say(f"what was kept of {each.what} is not what is measured now; measuring it again")
-            each.windows.append(each.measure())
+            if number == CHECKING and figures.cached is not None:
+                say(f"what was kept of {figures.what} is not what is measured now; measuring it again")
+            figures.windows.append(figures.measure())
