@@ -243,9 +243,13 @@ def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
     return core
 
 
-def type_name(precision: str | ov.Type) -> str:
-    """Return the name of a precision; a GPU reports it in the text that it was given."""
-    return precision if isinstance(precision, str) else str(precision.get_type_name())
+def property_text(value: Any) -> str:
+    """Return the value of a property in the text form that OpenVINO reads."""
+    if isinstance(value, ov.Type):
+        return str(value.get_type_name())
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    return str(value).rpartition(".")[2]
 
 
 def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
@@ -261,7 +265,7 @@ def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
 def precision_of(core: Any, spec: DeviceSpec) -> str:
     """Return the precision in which a device computes, by default or as hinted; "" where it does not report it."""
     try:
-        return type_name(core.get_property(spec.openvino_name, PRECISION))
+        return property_text(core.get_property(spec.openvino_name, PRECISION))
     except RuntimeError:
         return ""
 
@@ -274,7 +278,7 @@ def in_bf16(specs: Sequence[DeviceSpec], hint: str | ov.Type | None = None, core
     precisions = [
         hint or (spec.properties.get(PRECISION, "bf16") if core is None else precision_of(core, spec)) for spec in specs
     ]
-    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and type_name(precisions[d]) == "bf16"}
+    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and property_text(precisions[d]) == "bf16"}
 
 
 def _listed(name: str, known: Sequence[str]) -> str:

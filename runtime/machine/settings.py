@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import openvino as ov
-
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.machine.devices import PRECISION
+from hsdag.runtime.machine.devices import PRECISION, property_text
 
 Setting: TypeAlias = dict[str, str]
 """Values by property."""
@@ -99,15 +97,6 @@ class Processors:
     logical: int
     physical: int
     is_hybrid: bool = False
-
-
-def property_text(value: Any) -> str:
-    """Return the value of a property in the text form that OpenVINO reads."""
-    if isinstance(value, ov.Type):
-        return str(value.get_type_name())
-    if isinstance(value, bool):
-        return "YES" if value else "NO"
-    return str(value).rpartition(".")[2]
 
 
 def raises(setting: Mapping[str, str], default: Mapping[str, str]) -> bool:

@@ -21,11 +21,11 @@ import psutil
 
 from hsdag.base.errors import ExecutionError
 from hsdag.base.processes import Compiling, main
-from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
 from hsdag.ir.elements import array_of
 from hsdag.ir.placement.copies import CopiedModel
 from hsdag.ir.placement.prepared import COPY_MARK
-from hsdag.runtime.machine.devices import device_calls, make_core, type_name
+from hsdag.runtime.machine.devices import PRECISION, device_calls, infer_checked, make_core, property_text
 from hsdag.runtime.machine.settings import Offer
 from hsdag.runtime.measuring.candidates import Compiler, OpenCandidates
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE, halved, op_alone, output_difference, outputs_on, up_to
@@ -36,7 +36,6 @@ from hsdag.runtime.measuring.inferences import (
     requests_in_flight,
     steady_period_s,
 )
-from hsdag.runtime.measuring.kept_probes import KeptProbes
 from hsdag.runtime.measuring.measured_model import MeasuredModel
 from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import (
@@ -54,7 +53,7 @@ from hsdag.runtime.measuring.messages import (
     Probed,
     WorkerSetup,
 )
-from hsdag.runtime.measuring.probes import COUNTERS, probe_model, sync_s
+from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_request, stretch, sync_s, times_beside
 from hsdag.runtime.timeline import Timeline
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
@@ -75,7 +74,7 @@ class Worker(CallHandler):
         self.measured = MeasuredModel(setup)
         self.compiler = Compiler(self.measured, tell)
         self.candidates = OpenCandidates(self.compiler)
-        self.probes = KeptProbes(self.compiler)
+        self._probes: dict[object, Any] = {}  # requests of small models, and of the model on devices side by side
         if setup.devices:  # now, so that they do not count against the limit of the first request
             _ = self.measured.courses
 
@@ -220,18 +219,30 @@ class Worker(CallHandler):
 
     def probe(self, what: Probe) -> Probed:
         """Return the figures of a probe; its model is kept until ``forget_probes``."""
-        return self.probes.probe(what)
+        key = what.devices, what.kind, what.tensors, what.size_bytes
+        if key not in self._probes:
+            with device_calls():
+                self._probes[key] = probe_request(self.compiler.core, self.compiler.specs, what)
+        return probe(self._probes[key], what)
 
     def pulse(self) -> list[float]:
         """Return the seconds of the same small model on each physical device, at all of them at once.
 
         They show how much of the machine is available now.
         """
-        return self.probes.pulse()
+        with device_calls():
+            if "pulse" not in self._probes:
+                model, core = probe_model("compute"), self.compiler.core
+                names = dict.fromkeys(spec.plugin for spec in self.compiler.specs)
+                requests = [core.compile_model(model, name).create_infer_request() for name in names]
+                for request in requests:
+                    infer_checked(request)
+                self._probes["pulse"] = requests
+            return stretch(self._probes["pulse"])
 
     def forget_probes(self) -> None:
         """Release the compiled models of probes and of devices side by side."""
-        self.probes.forget()
+        self._probes.clear()
 
     def sync(self, devices: Sequence[DeviceSpec], what: Probe) -> float:
         """Return the seconds of a sync of two devices, by a probe."""
@@ -248,7 +259,10 @@ class Worker(CallHandler):
         """
         if kind == "model" and self.measured.has_state:
             return None
-        return self.probes.contention(devices, kind, whole_devices)
+        key = kind, DeviceIndex.of((*devices, *whole_devices)).openvino_names
+        if key not in self._probes:
+            self._probes[key] = _requests_beside(self.compiler, (*devices, *whole_devices), kind)
+        return times_beside(self._probes[key], len(whole_devices))
 
     @device_calls()
     def compare_outputs(
@@ -310,14 +324,14 @@ class Worker(CallHandler):
             except RuntimeError:
                 return None
 
-        kind, hint = said("DEVICE_TYPE"), said("INFERENCE_PRECISION_HINT")
+        kind, hint = said("DEVICE_TYPE"), said(PRECISION)
         return DeviceFacts(
             full_name=str(said("FULL_DEVICE_NAME")),
-            kind=None if kind is None else str(kind).rpartition(".")[2].lower(),
+            kind=None if kind is None else property_text(kind).lower(),
             plugin_version=", ".join(str(version.build_number) for version in core.get_versions(name).values()),
             memory_bytes=device_memory_bytes(core, name),
             capabilities=tuple(str(each) for each in said("OPTIMIZATION_CAPABILITIES") or ()),
-            precision=None if hint is None else type_name(hint),
+            precision=None if hint is None else property_text(hint),
         )
 
     @device_calls()
@@ -329,6 +343,22 @@ class Worker(CallHandler):
         expected, default, in_single = (outputs_on(each, model, courses) for each in (CPU_IN_SINGLE, spec, single))
         distances = output_difference(default, expected), output_difference(in_single, expected)
         return Precision(*distances, _driver(spec, model))
+
+
+def _requests_beside(compiler: Compiler, devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
+    """Return requests of the model, or of a small one, on each device, which have run once."""
+    measured = compiler.measured
+    model = measured.model if kind == "model" else probe_model(kind)
+    core, names = compiler.core_of(devices), DeviceIndex.of(devices).openvino_names
+    with compiler.compiling(",".join(names)), device_calls():
+        compiled = [core.compile_model(model, name) for name in names]
+        if kind == "model":
+            requests = [measured.runner(on_device).stream(measured.courses[0]) for on_device in compiled]
+        else:
+            requests = [on_device.create_infer_request() for on_device in compiled]
+        for request in requests:
+            infer_checked(request)
+    return requests
 
 
 def _driver(spec: DeviceSpec, model: ov.Model) -> str | None:
