@@ -64,7 +64,9 @@ class HeteroCosts(PlacementCosts):
         units = unit_costs(self, np.arange(num_ops), num_ops, is_period=is_period)
         table = np.ascontiguousarray(placements, dtype=np.int64)
         steps = num_ops + len(units.nodes.net.src)
-        return np.array([run_kernel(placement_s, steps, units, each, np.inf) for each in table], dtype=np.float64)
+        return np.array(
+            [run_kernel(placement_s, steps, units, placement, np.inf) for placement in table], dtype=np.float64
+        )
 
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None

@@ -317,7 +317,7 @@ class WorkConservingCosts(PlacementCosts):
 
 def _means(table: FloatArray) -> FloatArray:
     """Return [D] the means of the columns without NaN; NaN for a column without any figure."""
-    return np.array([known.mean() if len(known := column[~np.isnan(column)]) else np.nan for column in table.T])
+    return np.array([seen.mean() if len(seen := column[~np.isnan(column)]) else np.nan for column in table.T])
 
 
 def _longest_chain(s: PartSchedule) -> BoolArray:

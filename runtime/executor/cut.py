@@ -178,7 +178,7 @@ def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     run_kernel(
         _find_homes, steps, running.order, running.readers.indptr, running.readers.indices, is_end, again, device, homes
     )
-    rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[running.order]))
+    rank, on = map(np.ascontiguousarray, np.nonzero(homes[running.order]))
     op = running.order[rank]
     reader, producer = items_of(running.producers, op)
     atom = np.ravel_multi_index((running.atom[op], on), again.shape)
@@ -272,7 +272,7 @@ def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
     columns = (graph.edge_src, graph.edge_src_port, graph.edge_dst, graph.edge_dst_port)
     for u, out, v, port in zip(*(column.tolist() for column in columns), strict=True):
         ports[v].append((port, u, out))
-    return [[(u, out) for _, u, out in sorted(found)] for found in ports]
+    return [[(u, out) for _, u, out in sorted(of_op)] for of_op in ports]
 
 
 Words = NDArray[np.uint64]

@@ -241,8 +241,8 @@ def by_pair(syncs_s: FloatArray, num: int) -> FloatArray:
 
 def _filled(table: FloatArray) -> FloatArray:
     """Return [D, D] with means in place of missing figures: of the devices' own figures, else of all."""
-    own = [[_mean(np.append(row, column), table) for column in table.T] for row in table]
-    return np.where(np.isnan(table), own, table)
+    means = [[_mean(np.append(row, column), table) for column in table.T] for row in table]
+    return np.where(np.isnan(table), means, table)
 
 
 def _mean(values: FloatArray, others: FloatArray) -> float:

@@ -184,12 +184,12 @@ def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
             request.infer()
             steps_s.append(np.diff(np.max([np.sort(request.times[1][both.cut.device == d]) for d in (0, 1)], axis=0)))
             begins_s = [time.perf_counter()]
-            for each in requests:
-                each.infer()
+            for alone in requests:
+                alone.infer()
                 begins_s.append(time.perf_counter())
             alone_s.append(np.diff(begins_s).tolist())
-    own_s = np.min(alone_s, axis=0).max() / (2 * (STEPS + 1))
-    return max(float(np.min(steps_s, axis=0).mean() - own_s), 0.0)
+    work_s = np.min(alone_s, axis=0).max() / (2 * (STEPS + 1))
+    return max(float(np.min(steps_s, axis=0).mean() - work_s), 0.0)
 
 
 def _exchanging(what: Probe) -> ov.Model:
@@ -202,5 +202,5 @@ def _exchanging(what: Probe) -> ov.Model:
         made = [product(total, what, device, scale) for total, device, scale in pairs]
         if step < STEPS:
             sums = [placed_node(opset13.add(*made), device) for device in (near, far)]
-    ends = [placed_node(opset13.result(each), device) for each, device in zip(made, what.devices, strict=True)]
+    ends = [placed_node(opset13.result(end), device) for end, device in zip(made, what.devices, strict=True)]
     return ov.Model(ends, [x], "sync")

@@ -35,13 +35,13 @@ def agreed(windows: FloatArray, tolerance: float, floor: float = 0.0) -> BoolArr
     Near is within a share of ``tolerance``, or within ``floor``. A figure that no window has counts as agreed.
     """
     near = windows <= np.maximum((1.0 + tolerance) * least_of(windows), least_of(windows) + floor)
-    found: BoolArray = (near.sum(axis=0) >= AGREEING) | np.isnan(windows).all(axis=0)
-    return found
+    is_agreed: BoolArray = (near.sum(axis=0) >= AGREEING) | np.isnan(windows).all(axis=0)
+    return is_agreed
 
 
-def figures_of(found: Beside) -> FloatArray:
+def figures_of(window: Beside) -> FloatArray:
     """Return the seconds of a window as figures [D + D D + W]: alone, beside each other, and of whole devices."""
-    return np.concatenate([found.alone_s, np.ravel(found.beside_s), found.whole_devices_s])
+    return np.concatenate([window.alone_s, np.ravel(window.beside_s), window.whole_devices_s])
 
 
 def factors_of(figures: FloatArray, num_devices: int) -> FloatArray:

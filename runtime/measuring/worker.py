@@ -151,7 +151,7 @@ class Worker(CallHandler):
             return output_difference(outputs(key), outputs(reference))
         by_chance = self._by_chance(key, reference)
         if not all(drawn):
-            others = [not each for each in drawn]
+            others = [not is_drawn for is_drawn in drawn]
             sure = output_difference(*(list(compress(outputs(k), cycle(others))) for k in (key, reference)))
             return sure if by_chance is None else max(sure, by_chance, key=_apart)
         if by_chance is None:
@@ -169,10 +169,10 @@ class Worker(CallHandler):
         firsts, drawn = self.candidates.firsts, self.measured.drawn
         with suppress(ExecutionError):
             self.open(_BY_DEFAULT, Candidate("CPU"))
-        opinions = [firsts[each] for each in (reference, _BY_DEFAULT) if each in firsts]
+        opinions = [firsts[k] for k in (reference, _BY_DEFAULT) if k in firsts]
         self.close(_BY_DEFAULT)
-        own = list(compress(firsts[key], cycle(drawn)))
-        distances = [output_difference(own, list(compress(each, cycle(drawn)))) for each in opinions]
+        outputs = list(compress(firsts[key], cycle(drawn)))
+        distances = [output_difference(outputs, list(compress(other, cycle(drawn)))) for other in opinions]
         best = min(distances, key=_apart)
         return best if _apart(best) <= RANDOM_ALIKE else None
 
@@ -295,10 +295,10 @@ class Worker(CallHandler):
             used.infer(smaller)
         except RuntimeError:  # halves of these inputs may contradict each other
             return None
-        found, expected = (
+        outputs = (
             [array_of(request.get_output_tensor(k)) for k in range(len(model.outputs))] for request in (used, new)
         )
-        return output_difference(found, expected)
+        return output_difference(*outputs)
 
     @device_calls()
     def list_devices(self, plugin: str | None = None) -> tuple[str, ...]:
@@ -307,10 +307,10 @@ class Worker(CallHandler):
         if plugin is None:
             return tuple(str(name) for name in core.available_devices)
         try:
-            ids = [str(each) for each in core.get_property(plugin, "AVAILABLE_DEVICES")]
+            ids = [str(number) for number in core.get_property(plugin, "AVAILABLE_DEVICES")]
         except RuntimeError:
             return ()
-        return tuple(f"{plugin}.{each}" if len(ids) > 1 else plugin for each in ids)
+        return tuple(f"{plugin}.{number}" if len(ids) > 1 else plugin for number in ids)
 
     @device_calls()
     def device_facts(self, spec: DeviceSpec) -> DeviceFacts:
@@ -330,7 +330,7 @@ class Worker(CallHandler):
             kind=None if kind is None else property_text(kind).lower(),
             plugin_version=", ".join(str(version.build_number) for version in core.get_versions(name).values()),
             memory_bytes=device_memory_bytes(core, name),
-            capabilities=tuple(str(each) for each in said("OPTIMIZATION_CAPABILITIES") or ()),
+            capabilities=tuple(map(str, said("OPTIMIZATION_CAPABILITIES") or ())),
             precision=None if hint is None else property_text(hint),
         )
 
@@ -340,7 +340,7 @@ class Worker(CallHandler):
         model = probe_model("compute")
         single = replace(spec, properties={**spec.properties, **CPU_IN_SINGLE.properties})
         courses = make_courses(model, (), 0, None)
-        expected, default, in_single = (outputs_on(each, model, courses) for each in (CPU_IN_SINGLE, spec, single))
+        expected, default, in_single = (outputs_on(device, model, courses) for device in (CPU_IN_SINGLE, spec, single))
         distances = output_difference(default, expected), output_difference(in_single, expected)
         return Precision(*distances, _driver(spec, model))
 
