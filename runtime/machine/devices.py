@@ -148,12 +148,12 @@ def list_cuda() -> tuple[CudaInfo, ...]:
     return tuple(CudaInfo(f"cuda:{idx}", str(gpu.name), int(gpu.total_memory)) for idx, gpu in enumerate(properties))
 
 
-def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
+def cpu_topology() -> CpuTopology:
     """Return the number of logical processors by kind of core; Linux lists both kinds on hybrid Intel processors."""
     usable = own_cpus()
-    efficiency = _cpu_list(lists / "cpu_atom" / "cpus") & usable
+    efficiency = _cpu_list(CPU_LISTS / "cpu_atom" / "cpus") & usable
     performance = usable - efficiency
-    if not performance or not _cpu_list(lists / "cpu_core" / "cpus"):
+    if not performance or not _cpu_list(CPU_LISTS / "cpu_core" / "cpus"):
         return CpuTopology(len(usable), 0)
     return CpuTopology(len(performance), len(efficiency))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ class Compiler:
         """Return the core of this process if it has loaded these devices, else a new one."""
         return self.core if all(spec in self.specs for spec in specs) else make_core(tuple(specs))
 
-    @contextlib.contextmanager
+    @contextmanager
     def compiling(self, target: str) -> Iterator[None]:
         """Tell the client that compilation begins and ends, and note its seconds."""
         self._tell(Compiling(target))

@@ -128,8 +128,6 @@ def output_difference(outputs: list[NDArray[Any]], expected: list[NDArray[Any]])
 LARGE_PRODUCT = 10**7
 """Multiplications beyond which a matrix product is compiled: OpenVINO's own evaluation of it is a plain loop."""
 
-Arrays = list[NDArray[Any]]
-
 
 def op_by_op(
     core: Any,
@@ -137,7 +135,7 @@ def op_by_op(
     inferences: Sequence[Sequence[ov.Tensor]],
     limit_s: float,
     clock: Callable[[], float] = time.perf_counter,
-) -> Arrays:
+) -> list[NDArray[Any]]:
     """Compute outputs [R] of a model for each of ``inferences``, inputs [I], every op by itself in its own precision.
 
     OpenVINO evaluates an op where it has code for that; others are compiled alone for the CPU in single precision. No

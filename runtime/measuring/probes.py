@@ -20,9 +20,12 @@ from openvino import opset13
 from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
 from hsdag.ir.graph.build import graph_of, ordered_ops
 from hsdag.runtime.machine.devices import device_calls, infer_checked, infer_unchecked
+from hsdag.runtime.measuring.inferences import repeats
 from hsdag.runtime.measuring.messages import Beside, Probe, Probed
 
 COUNTERS = {"PERF_COUNT": True}
+LEAST_RUNS = 5
+"""Least number of inferences of a probe."""
 CHANNELS = 64
 """Channels of the small model that runs on two devices at once."""
 CROSSING_CHANNELS = 256
@@ -35,8 +38,7 @@ def probe(request: Any, what: Probe) -> Probed:
         for _ in range(3):
             infer_checked(request)
         rest_s: list[float] = []
-        end = time.perf_counter() + what.for_s
-        while len(rest_s) < what.runs and (len(rest_s) < 5 or time.perf_counter() < end):
+        for _ in repeats(what.runs, what.for_s, LEAST_RUNS):
             begin = time.perf_counter()
             request.infer()
             wall_s = time.perf_counter() - begin
@@ -160,8 +162,8 @@ def stretch(requests: Sequence[Any]) -> list[float]:
     return [(mine[-1] - begins_s[0]) / len(mine) for mine in counted]
 
 
-STEPS = 4  # steps of an inference of the probe
-LEAST_RUNS = 5  # least number of its inferences
+STEPS = 4
+"""Steps of an inference of the probe of syncs."""
 
 
 def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:

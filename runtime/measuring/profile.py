@@ -192,11 +192,6 @@ class ModelProfile(Record):
         whole = [np.inf if times.memory_bytes is None else times.memory_bytes for times in self.times]
         return np.array(whole) / shares
 
-    @property
-    def without_contention(self) -> ModelProfile:
-        """Return the profile as if devices did not slow each other down."""
-        return self.model_copy(update={"contention": None})
-
     def costs(self, graph: ComputationGraph, *, by_op: bool = False) -> ScheduleProblem:
         """Return the profile as a problem by ops of ``graph``; a model's launch is taken off the times of its ops.
 

@@ -26,7 +26,7 @@ DOUBT = 1.25
 
 def least_of(windows: FloatArray) -> FloatArray:
     """Return the least figures [K] of windows [W, K], NaN where none has one."""
-    return np.where(np.isnan(windows).all(axis=0), np.nan, np.fmin.reduce(windows, axis=0))
+    return np.fmin.reduce(windows, axis=0)
 
 
 def agreed(windows: FloatArray, tolerance: float, floor: float = 0.0) -> BoolArray:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +32,7 @@ from hsdag.runtime.measuring.inferences import (
     REQUESTS_IN_FLIGHT,
     CourseRunner,
     make_courses,
+    repeats,
     requests_in_flight,
     steady_period_s,
 )
@@ -92,12 +92,11 @@ class Worker(CallHandler):
         They are those of the scenario with an index, or weighted means over all scenarios.
         """
         runner = self.candidates.requests[key]
-        times_s: list[float] = []
-        end = time.perf_counter() + stop_after_s
         with device_calls():
-            while len(times_s) < runs and (not times_s or time.perf_counter() < end):
-                times_s.append(runner.weighted_s() if scenario is None else runner.seconds(runner.courses[scenario]))
-        return times_s
+            return [
+                runner.weighted_s() if scenario is None else runner.seconds(runner.courses[scenario])
+                for _ in repeats(runs, stop_after_s)
+            ]
 
     def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
         """Return the seconds per inference with ``requests`` in flight over ``runs``, fewer after ``most_s`` seconds.
@@ -402,8 +401,7 @@ def op_times(
     for course in counted.courses:
         taken: dict[str, list[float]] = defaultdict(list)
         plain_s: list[float] = []
-        end = time.perf_counter() + for_s / len(counted.courses)
-        while len(plain_s) < runs and (len(plain_s) < 3 or time.perf_counter() < end):
+        for _ in repeats(runs, for_s / len(counted.courses), least=3):
             with device_calls():
                 plain_s.append(plain.seconds(course))
                 counted.seconds(course)
