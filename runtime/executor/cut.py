@@ -198,10 +198,9 @@ def initial_parts(instances: Instances) -> Partition:
     """Return the coarsest convex parts that delay no device.
 
     A crossing is a result together with another device that reads it. Two instances of one device joined by an edge are
-    in one part if the same crossings lie before them and the same after them: both wait
-    for the same, and neither delays what another device reads. Along an edge the crossings before never get
-    fewer and those after never more, and a crossing changes both; hence no path leaves a part and comes back, and
-    parts form no cycle.
+    in one part if the same crossings lie before them and the same after them: both wait for the same, and neither
+    delays what another device reads. Along an edge the crossings before never get fewer and those after never more, and
+    a crossing changes both; hence no path leaves a part and comes back, and parts form no cycle.
     """
     atoms, src, dst = _atom_graph(instances)
     device = np.zeros(atoms.num_groups, dtype=np.int64)

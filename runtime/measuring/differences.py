@@ -19,11 +19,11 @@ from openvino import opset13
 from hsdag.base.errors import ExecutionError, ModelError
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.elements import array_of, tensor_of
-from hsdag.runtime.machine.devices import infer_checked, make_core
+from hsdag.runtime.machine.devices import PRECISION, infer_checked, make_core
 from hsdag.runtime.measuring.inferences import CourseRunner, InferenceSequence
 from hsdag.runtime.measuring.messages import Distance
 
-CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {PRECISION: "f32"})
 """Device with whose outputs those of other devices are compared."""
 
 
@@ -190,7 +190,7 @@ def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[o
             return outputs
     sources = zip(_sources(node), enumerate(inputs), strict=True)
     model, tensors = _alone_with(node, {k: x for source, (k, x) in sources if source.get_type_name() != "Constant"})
-    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = core.compile_model(model, "CPU", CPU_IN_SINGLE.properties)
     request = compiled.create_infer_request()
     for port, tensor in zip(compiled.inputs, tensors, strict=True):
         request.set_tensor(port, tensor)

@@ -192,7 +192,9 @@ Distance: TypeAlias = dict[str, float | None]
 """Distance between outputs, as ``output_difference`` returns it."""
 
 Primitive: TypeAlias = tuple[list[int], float, int, str]
-"""Ops that a primitive computes, by index and none for what a plugin added by itself, seconds, submodel and type."""
+"""Ops that a primitive computes, by index (none for what a plugin added by itself), its seconds, HETERO's submodel that
+it is in, and its type.
+"""
 
 
 class CountedTimes(TypedDict):

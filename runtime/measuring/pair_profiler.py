@@ -90,11 +90,11 @@ class PairProfiler:
             syncs_s: Figures of ``syncs``, None where syncs were not measured.
             num: Number of devices.
         """
-        alone, *cut = rest_s.reshape(-1, len(PROBES))[:num], *rest_s.reshape(-1, len(PROBES))[num:]
+        alone_s, cut_s = np.split(rest_s.reshape(-1, len(PROBES)), [num])
         table = np.full((3, num, num), np.nan)
         tensor_bytes = [4 * int(np.prod(crossing_shapes(self._probe((), *sizes)))) for sizes in PROBES]
-        for (a, b), both in zip(itertools.permutations(range(num), 2), cut, strict=True):
-            fitted = fit_link([n for n, _ in PROBES], tensor_bytes, both - 0.5 * (alone[a] + alone[b]))
+        for (a, b), both_s in zip(itertools.permutations(range(num), 2), cut_s, strict=True):
+            fitted = fit_link([n for n, _ in PROBES], tensor_bytes, both_s - 0.5 * (alone_s[a] + alone_s[b]))
             if fitted is not None:
                 table[:, a, b] = fitted
         launch, latency, inverse = table

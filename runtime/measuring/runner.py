@@ -74,7 +74,7 @@ class Taken:
     Attributes:
         slowest_open_s: The longest that one took to open.
         part_s: The longest that one part of a candidate of several took to open.
-        values_s: Seconds that measuring each value took: an inference, or all that a period is measured by.
+        values_s: Seconds that each value took to measure: an inference, or all inferences of a period.
         scenario_s: Seconds of each inference of weighted means, by candidate and scenario.
     """
 

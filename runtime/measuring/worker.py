@@ -388,10 +388,8 @@ def op_times(
     """Return the times of a compiled model's primitives, weighted means over the courses that its requests run.
 
     ``counted`` has performance counters, ``plain`` has none; ``names`` [N] are the model's ops. Both run each course in
-    turn up to ``runs`` times, ending early after ``for_s`` seconds in all.
-    ``primitives`` are ``[ops, seconds, submodel, type]`` in order of execution: the indices of all ops that
-    the primitive computes, none for what the plugin added by itself, and the submodel of HETERO's that it is in.
-    ``latency_s`` is that of the plain runs, ``spread`` their interquartile range over it.
+    turn up to ``runs`` times, ending early after ``for_s`` seconds in all. The latency and its spread are those of the
+    plain runs.
     """
     index = {name: v for v, name in enumerate(names)}
     seconds: dict[str, float] = defaultdict(float)
