@@ -26,7 +26,8 @@ DOUBT = 1.25
 
 def least_of(windows: FloatArray) -> FloatArray:
     """Return the least figures [K] of windows [W, K], NaN where none has one."""
-    return np.fmin.reduce(windows, axis=0)
+    least: FloatArray = np.fmin.reduce(windows, axis=0)
+    return least
 
 
 def agreed(windows: FloatArray, tolerance: float, floor: float = 0.0) -> BoolArray:
