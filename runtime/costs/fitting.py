@@ -6,33 +6,16 @@ Legend: B observations, P parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray
 
+WORK_ERROR = 0.02
+"""Share by which all op times of a device may be off together; profiling ties their sum to the whole model."""
 
-@dataclass(frozen=True)
-class Trust:
-    """How far figures may be off, as shares of themselves; weighs observations against previous figures.
-
-    Probes of small models meet warm caches and so see too little of launches and links: hence the wide ``scale``.
-    """
-
-    observed: float = 0.01
-    """Scatter of measured latencies around the model."""
-    work: float = 0.02
-    """Error that all op times of a device share; profiling ties their sum to the whole model."""
-    scale: float = 20.0
-    """Error of all launches, all latencies or all bandwidths together."""
-    launch_s: float = 1e-2
-    """Error of all launches together, in seconds, if more than ``scale``: the cost of a split whatever crosses,
-    which probes hardly see.
-    """
-    single: float = 0.2
-    """Error of one device's launches, or one pair's link, relative to the others."""
-
+SINGLE_ERROR = 0.2
+"""Share by which one device's launches, or one pair's link, may be off relative to the others."""
 
 LEAST_FACTOR = 0.2
 """Least factor by which calibration multiplies a cost: probes see too little, not too much."""
@@ -58,16 +41,15 @@ def fit_factors(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatAr
 
 
 def fit_by_kind(
-    rows: FloatArray, num_devices: int, sizes: Sequence[int], trust: Trust, scales: Sequence[float] | None = None
+    rows: FloatArray, num_devices: int, sizes: Sequence[int], scales: Sequence[float], scatter: float
 ) -> FloatArray:
     """Return [P] factors for rows [B, P], first shared by each kind of parameters, then separate for each parameter.
 
-    The parameters are the work of each device, and then ``sizes`` of each kind. ``scales`` say how far each kind may
-    be off, in place of ``trust.scale`` for all.
+    The parameters are the work of each device, and then ``sizes`` of each kind. ``scales`` are the shares by which each
+    kind may be off as a whole; latencies scatter around the model by a share of ``scatter``.
     """
     kind = np.repeat(np.arange(num_devices + len(sizes)), [1] * num_devices + list(sizes))
     shared = (kind[:, None] == np.arange(kind[-1] + 1)).astype(np.float64)
-    spread = np.array([trust.work] * num_devices + list(scales or [trust.scale] * len(sizes)))
-    factors = fit_factors(rows @ shared, spread, trust.observed)[kind]
-    spread = np.array([trust.work] * num_devices + [trust.single] * sum(sizes))
-    return np.asarray(factors * fit_factors(rows * factors, spread, trust.observed), dtype=np.float64)
+    factors = fit_factors(rows @ shared, np.array([WORK_ERROR] * num_devices + [*scales]), scatter)[kind]
+    spread = np.array([WORK_ERROR] * num_devices + [SINGLE_ERROR] * sum(sizes))
+    return np.asarray(factors * fit_factors(rows * factors, spread, scatter), dtype=np.float64)

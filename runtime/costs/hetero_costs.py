@@ -19,13 +19,19 @@ from hsdag.base.kernels import bare, inner, run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.placement.hetero_rules import Workspace, cut_returns, join, open_rings
 from hsdag.ir.placement.submodels import Nodes, SubmodelCollector, count_crossings
-from hsdag.runtime.costs.fitting import Trust, fit_by_kind
+from hsdag.runtime.costs.fitting import fit_by_kind
 from hsdag.runtime.problem.placement_costs import PlacementCosts, Priorities
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.execution import drained_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Least seconds of a launch and of a link's latency, and highest bandwidth, so that calibration can scale them."""
+
+SCATTER, SCALE, LAUNCH_ERROR_S = 0.01, 20.0, 1e-2
+"""Scatter of measured latencies around the model; share by which all launches, all latencies or all bandwidths may be
+off together, as probes of small models meet warm caches and see too little of them; and seconds by which all launches
+may be off, if that is more: a split costs something whatever crosses, which probes hardly see.
+"""
 
 KNOWN = 1 << 14
 """Number of placements that a search remembers, as a cold one proposes the same ones again and again. 62 random bits
@@ -42,9 +48,7 @@ class HeteroCosts(PlacementCosts):
 
     @staticmethod
     def of(graph: ComputationGraph, costs: ScheduleProblem) -> HeteroCosts:
-        """Make costs from those of the ops of ``graph``. Raises ValueError when they are for another number of ops."""
-        if len(costs.time_s) != graph.num_ops:
-            raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
+        """Make costs from those of the ops of ``graph``."""
         return HeteroCosts(SubmodelCollector(graph), costs)
 
     def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
@@ -60,15 +64,17 @@ class HeteroCosts(PlacementCosts):
         units = unit_costs(self, np.arange(num_ops), num_ops, is_period=is_period)
         table = np.ascontiguousarray(placements, dtype=np.int64)
         steps = num_ops + len(units.nodes.net.src)
-        return np.array([run_kernel(placement_s, steps, units, each, np.inf) for each in table], dtype=np.float64)
+        return np.array(
+            [run_kernel(placement_s, steps, units, placement, np.inf) for placement in table], dtype=np.float64
+        )
 
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None
     ) -> HeteroCosts:
         """Return costs refitted to measured latencies [B] of placements [B, N].
 
-        Non-negative least squares on relative errors, pulled towards the present figures as far as ``Trust`` goes;
-        first with one factor each for all launches, all latencies and all bandwidths, then device by device and
+        Non-negative least squares on relative errors, pulled towards the present figures as far as these may be
+        off; first with one factor each for all launches, all latencies and all bandwidths, then device by device and
         pair by pair. Without observations nothing changes.
         """
         is_legal = ~np.isnan(self.costs.time_s[np.arange(placements.shape[1]), placements]).any(axis=1)
@@ -81,9 +87,8 @@ class HeteroCosts(PlacementCosts):
         now = [np.ones(d), self.costs.launch_s, self.costs.link_latency_s.ravel(), inverse.ravel()]
         start = np.maximum(np.concatenate(now), floors)  # a zero could not be scaled
         rows = self._rows(placements[usable]) * start / measured_s[usable, None]
-        trust = Trust()
-        scales = [max(trust.scale, trust.launch_s / float(start[d : 2 * d].mean())), trust.scale, trust.scale]
-        values = start * fit_by_kind(rows, d, [d, d * d, d * d], trust, scales)
+        scales = [max(SCALE, LAUNCH_ERROR_S / float(start[d : 2 * d].mean())), SCALE, SCALE]
+        values = start * fit_by_kind(rows, d, [d, d * d, d * d], scales, SCATTER)
         latency_s, inverse = values[2 * d :].reshape(2, d, d)
         fitted = replace(
             self.costs,

@@ -15,7 +15,7 @@ import numpy as np
 
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.costs.fitting import Trust, fit_by_kind, fit_factors
+from hsdag.runtime.costs.fitting import fit_by_kind, fit_factors
 from hsdag.runtime.problem.placement_costs import PlacementCosts, Priorities
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate_makespans
@@ -24,9 +24,11 @@ from hsdag.runtime.simulator.values import period_s
 STEP = 1e-3
 """Relative change of a parameter to find the makespan's derivative."""
 
-LEVEL = 1.0  # how far one factor for all times may be off
-TRUST = Trust(observed=0.02, scale=1.0)  # how far other factors may be off
-ROUNDS = 2  # how often derivatives are computed anew
+LEVEL, SCALE, SCATTER = 1.0, 1.0, 0.02
+"""Shares by which one factor for all times may be off, and one for all transfers; scatter of measured latencies."""
+
+ROUNDS = 2
+"""Number of times that derivatives are computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +73,8 @@ class OpByOpCosts(PlacementCosts):
         for _ in range(ROUNDS):
             # in units of the original costs: a parameter's contribution over its present factor
             rows = self._scaled(factors)._contributions_s(seen, orders) / factors / wanted_s[:, None]
-            level = fit_factors(rows.sum(axis=1)[:, None], np.array([LEVEL]), TRUST.observed)[0]
-            factors = level * fit_by_kind(rows * level, self.costs.num_devices, [1], TRUST)
+            level = fit_factors(rows.sum(axis=1)[:, None], np.array([LEVEL]), SCATTER)[0]
+            factors = level * fit_by_kind(rows * level, self.costs.num_devices, [1], [SCALE], SCATTER)
         return self._scaled(factors)
 
     def _contributions_s(self, placements: IntArray, priority: Priorities | None) -> FloatArray:

@@ -30,22 +30,22 @@ class ShardFactors:
 
 
 def sharded_costs(
-    costs: WorkConservingCosts, found: ShardedGraph, factors: ShardFactors = ShardFactors()
+    costs: WorkConservingCosts, sharded: ShardedGraph, factors: ShardFactors = ShardFactors()
 ) -> WorkConservingCosts:
     """Return the costs of a divided model from those of the model; joining the pieces of a tensor counts as writing it.
 
     Ops that take no time, since they run in one kernel with the op before, read and write a tensor that is joined
     there.
     """
-    graph = found.graph
-    origin = np.array(found.origin)
+    graph = sharded.graph
+    origin = np.array(sharded.origin)
     whole_s = costs.table.op_s[origin]
     rates = costs.cut_costs
     is_joined = (origin < 0) & np.isin(graph.op_types, ("Add", "Concat"))
     behind = graph.edge_dst[(is_joined & np.isin(graph.op_types, "Concat"))[graph.edge_src]]
     is_light = (origin >= 0) & (graph.flops > 0) & ~whole_s.any(axis=1) & np.isin(np.arange(graph.num_ops), behind)
     s_per_byte = (is_joined | is_light)[:, None] * rates.write_s_per_byte + is_light[:, None] * rates.read_s_per_byte
-    time_s = np.where(origin[:, None] < 0, 0.0, whole_s * np.array(found.work)[:, None])
+    time_s = np.where(origin[:, None] < 0, 0.0, whole_s * np.array(sharded.work)[:, None])
     time_s += graph.output_bytes[:, None] * s_per_byte
     scale = np.repeat([factors.work, factors.boundary], [costs.num_devices, 3 * costs.num_devices])
     return replace(costs, table=PartTable(graph, time_s), parameters=costs.parameters * scale)
@@ -57,12 +57,12 @@ def simulated_s(costs: WorkConservingCosts, devices: Sequence[int]) -> float:
 
 
 def fitted_factors(
-    costs: WorkConservingCosts, found: Sequence[ShardedGraph], measured_s: Sequence[float]
+    costs: WorkConservingCosts, models: Sequence[ShardedGraph], measured_s: Sequence[float]
 ) -> ShardFactors:
     """Return factors with which simulations of divided models [K] agree with their measured seconds [K]."""
     factors = ShardFactors()
     for _ in range(2):  # with new factors another chain may be the longest
-        rows = [sharded_costs(costs, each, factors).chain_s(np.array(each.devices)) for each in found]
+        rows = [sharded_costs(costs, model, factors).chain_s(np.array(model.devices)) for model in models]
         sides = [np.split(row, [costs.num_devices]) for row in rows]  # seconds of work, and of boundaries
         sums = np.array([[work.sum() / factors.work, boundary.sum() / factors.boundary] for work, boundary in sides])
         work, boundary = fit_factors(sums / np.array(measured_s)[:, None], SPREAD, SCATTER).tolist()

@@ -22,7 +22,7 @@ from hsdag.base.errors import PlacementError
 from hsdag.base.kernels import run_kernel
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
-from hsdag.runtime.costs.fitting import Trust, fit_by_kind, fit_factors
+from hsdag.runtime.costs.fitting import fit_by_kind, fit_factors
 from hsdag.runtime.executor.cut import Instances
 from hsdag.runtime.executor.merging import (
     ASSUMED_LAUNCH_S,
@@ -32,7 +32,6 @@ from hsdag.runtime.executor.merging import (
     plan_cut,
     tensors_of,
 )
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.placement_costs import PlacementCosts, Priorities
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, excess_of
 from hsdag.runtime.simulator.execution import busiest_s
@@ -67,30 +66,28 @@ class PartTable:
     def __init__(self, graph: ComputationGraph, op_s: FloatArray) -> None:
         self.graph = graph
         self.op_s = op_s
-        self._found: OrderedDict[tuple[Objective, bytes, bytes], Parts | None] = OrderedDict()
+        self._remembered: OrderedDict[tuple[bool, bytes, bytes], Parts | None] = OrderedDict()
         self._size = 0
 
-    def parts(
-        self, placement: IntArray, objective: Objective = LATENCY, priority: IntArray | None = None
-    ) -> Parts | None:
-        """Return the parts of a placement [N] with ranks [N], merged for an objective; None where it cannot run."""
+    def parts(self, placement: IntArray, priority: IntArray | None = None, *, by_load: bool = False) -> Parts | None:
+        """Return the parts of a placement [N] with ranks [N], merged as by ``plan_cut``; None where it cannot run."""
         placement = np.ascontiguousarray(placement, dtype=np.int64)
-        key = (objective, placement.tobytes(), b"" if priority is None else priority.tobytes())
-        if key in self._found:
-            return self._found[key]
-        parts = self._cut(placement, objective, priority)
-        self._found[key] = parts
+        key = (by_load, placement.tobytes(), b"" if priority is None else priority.tobytes())
+        if key in self._remembered:
+            return self._remembered[key]
+        parts = self._cut(placement, priority, by_load=by_load)
+        self._remembered[key] = parts
         self._size += _size_of(parts)
-        while self._size > MOST_REMEMBERED and len(self._found) > 1:
-            self._size -= _size_of(self._found.popitem(last=False)[1])
+        while self._size > MOST_REMEMBERED and len(self._remembered) > 1:
+            self._size -= _size_of(self._remembered.popitem(last=False)[1])
         return parts
 
-    def _cut(self, placement: IntArray, objective: Objective, priority: IntArray | None) -> Parts | None:
+    def _cut(self, placement: IntArray, priority: IntArray | None, *, by_load: bool) -> Parts | None:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
             return None
         try:
             ranks = None if priority is None else priority.astype(np.float64)
-            plan = plan_cut(self.graph, placement, self.op_s.shape[1], ranks, by_load=objective.is_steady)
+            plan = plan_cut(self.graph, placement, self.op_s.shape[1], ranks, by_load=by_load)
         except PlacementError:  # too many subgraphs
             return None
         work_s = self.op_s[plan.instances.op, plan.instances.device]
@@ -128,8 +125,10 @@ def _size_of(parts: Parts | None) -> int:
 MOST_BYTES_PER_S = 5e10
 """Highest bandwidth at which a tensor is assumed to leave or enter a part."""
 
-TRUST = Trust(observed=0.02, scale=1.0)
-"""Latencies alone hardly separate launches from bytes, so these stay closer to their previous values."""
+SCATTER, SCALE = 0.02, 1.0
+"""Scatter of measured latencies, and share by which all launches or all bytes may be off together: latencies alone
+hardly separate launches from bytes, so these stay closer to their previous values than under HETERO.
+"""
 
 LEVEL = np.array([1.0, 1.0])
 """How far one factor for all times may be off, since a profile may be from a busier moment than later measurements; and
@@ -166,10 +165,8 @@ class WorkConservingCosts(PlacementCosts):
 
         Without these, a tensor takes as long to write, and to read, as it takes to cross under HETERO. HETERO's
         probes find small tensors in the cache of the core that wrote them, but readers here are on another core. A
-        launch then takes at least what the cut assumes. Raises ValueError when ``costs`` are for another number of ops.
+        launch then takes at least what the cut assumes.
         """
-        if len(costs.time_s) != graph.num_ops:
-            raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         s_per_byte = np.maximum(1.0 / costs.link_bandwidth_bytes_per_s, 1.0 / MOST_BYTES_PER_S)
         latency_s = costs.link_latency_s.mean(axis=0) + costs.link_latency_s.mean(axis=1)
         launch_s = np.maximum(costs.launch_s + latency_s, ASSUMED_LAUNCH_S)
@@ -235,7 +232,7 @@ class WorkConservingCosts(PlacementCosts):
         """
         loads_s = np.full((len(placements), self.num_devices), np.inf)
         for load_s, placement in zip(loads_s, placements, strict=True):
-            parts = self.table.parts(placement, THROUGHPUT)
+            parts = self.table.parts(placement, by_load=True)
             if parts is not None:
                 load_s[:] = np.bincount(parts.device, parts.rows(self.num_devices) @ self.parameters, self.num_devices)
         legal = np.isfinite(loads_s[:, 0])
@@ -255,7 +252,7 @@ class WorkConservingCosts(PlacementCosts):
         """Return costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors along the longest chains, pulled towards the present figures as
-        far as LEVEL and TRUST go: with one factor for all times, then with one for each device's work and one each for
+        far as LEVEL and SCALE go: with one factor for all times, then with one for each device's work and one each for
         all launches, all bytes and the added time of slow-downs, then device by device. The chains are then found
         again. Without observations nothing changes.
         """
@@ -286,12 +283,13 @@ class WorkConservingCosts(PlacementCosts):
     def _fitted_factors(self, rows: FloatArray) -> FloatArray:
         """Return [P + 1] factors of the parameters and of slow-downs' added time, for rows [B, P + 1] of chains."""
         both = np.stack([rows[:, :-1].sum(axis=1), rows[:, -1]], axis=1)
-        level = np.append(np.full(len(self.parameters), fit_factors(both, LEVEL, TRUST.observed)[0]), 1.0)
-        return level * fit_by_kind(rows * level, self.num_devices, [self.num_devices, 2 * self.num_devices, 1], TRUST)
+        level = np.append(np.full(len(self.parameters), fit_factors(both, LEVEL, SCATTER)[0]), 1.0)
+        sizes = [self.num_devices, 2 * self.num_devices, 1]
+        return level * fit_by_kind(rows * level, self.num_devices, sizes, [SCALE] * 3, SCATTER)
 
     def _parts(self, placements: IntArray, priority: Priorities | None) -> list[Parts | None]:
         priority = priority or [None] * len(placements)
-        return [self.table.parts(p, priority=r) for p, r in zip(placements, priority, strict=True)]
+        return [self.table.parts(p, ranks) for p, ranks in zip(placements, priority, strict=True)]
 
     def _schedule(self, parts: Parts) -> tuple[float, PartSchedule]:
         """Return the makespan, and the schedule, whose durations are those of parts that run alone."""
@@ -319,7 +317,7 @@ class WorkConservingCosts(PlacementCosts):
 
 def _means(table: FloatArray) -> FloatArray:
     """Return [D] the means of the columns without NaN; NaN for a column without any figure."""
-    return np.array([known.mean() if len(known := column[~np.isnan(column)]) else np.nan for column in table.T])
+    return np.array([seen.mean() if len(seen := column[~np.isnan(column)]) else np.nan for column in table.T])
 
 
 def _longest_chain(s: PartSchedule) -> BoolArray:

@@ -63,9 +63,8 @@ def compile_on(
     device = np.asarray(devices, dtype=np.int64)
     if (device < 0).any():
         raise PlacementError(f"op {graph.op_names[int(device.argmin())]!r} is on none of the devices")
-    ranks = None if priority is None else [np.inf if rank is None else rank for rank in priority]
-    of_ops = None if ranks is None else np.asarray(ranks, dtype=np.float64)
-    plan = plan_cut(graph, device, len(specs), of_ops, by_load=by_load)
+    ranks = None if priority is None else np.array([np.inf if rank is None else float(rank) for rank in priority])
+    plan = plan_cut(graph, device, len(specs), ranks, by_load=by_load)
     for spec in specs:
         spec.register(core)
 
@@ -110,7 +109,7 @@ def compile_placed(
 def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:
     """Return the parts of a cut as tasks."""
     names = cut.graph.op_names
-    labels = [names[p.ops[0]] + (f" .. {names[p.ops[-1]]}" if len(p.ops) > 1 else "") for p in cut.subgraphs]
+    labels = [" .. ".join(names[v] for v in dict.fromkeys((p.ops[0], p.ops[-1]))) for p in cut.subgraphs]
     kinds = [cut.graph.op_types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]
     resources = tuple(Resource(spec.name, d) for d, spec in enumerate(specs))
     return TaskGraph(tuple(labels), cut.device, resources, cut.edges, task_types=tuple(kinds), name=cut.graph.name)

@@ -178,7 +178,7 @@ def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     run_kernel(
         _find_homes, steps, running.order, running.readers.indptr, running.readers.indices, is_end, again, device, homes
     )
-    rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[running.order]))
+    rank, on = map(np.ascontiguousarray, np.nonzero(homes[running.order]))
     op = running.order[rank]
     reader, producer = items_of(running.producers, op)
     atom = np.ravel_multi_index((running.atom[op], on), again.shape)
@@ -198,10 +198,9 @@ def initial_parts(instances: Instances) -> Partition:
     """Return the coarsest convex parts that delay no device.
 
     A crossing is a result together with another device that reads it. Two instances of one device joined by an edge are
-    in one part if the same crossings lie before them and the same after them: both wait
-    for the same, and neither delays what another device reads. Along an edge the crossings before never get
-    fewer and those after never more, and a crossing changes both; hence no path leaves a part and comes back, and
-    parts form no cycle.
+    in one part if the same crossings lie before them and the same after them: both wait for the same, and neither
+    delays what another device reads. Along an edge the crossings before never get fewer and those after never more, and
+    a crossing changes both; hence no path leaves a part and comes back, and parts form no cycle.
     """
     atoms, src, dst = _atom_graph(instances)
     device = np.zeros(atoms.num_groups, dtype=np.int64)
@@ -272,7 +271,7 @@ def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
     columns = (graph.edge_src, graph.edge_src_port, graph.edge_dst, graph.edge_dst_port)
     for u, out, v, port in zip(*(column.tolist() for column in columns), strict=True):
         ports[v].append((port, u, out))
-    return [[(u, out) for _, u, out in sorted(found)] for found in ports]
+    return [[(u, out) for _, u, out in sorted(of_op)] for of_op in ports]
 
 
 Words = NDArray[np.uint64]

@@ -50,14 +50,8 @@ class CutCosts:
 
 
 def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partition, costs: CutCosts) -> PartSchedule:
-    """Return when parts run and how long. A part writes a tensor once; each part that needs it reads it once.
-
-    Raises ValueError where parts form a cycle.
-    """
-    schedule, makespan_s, _ = _merged(graph, instances, parts, costs, 0)
-    if makespan_s < 0:
-        raise ValueError("parts wait for each other in a cycle")
-    return schedule
+    """Return when parts run and how long. A part writes a tensor once; each part that needs it reads it once."""
+    return _merged(graph, instances, parts, costs, 0)[0]
 
 
 def merge_parts(
@@ -71,7 +65,7 @@ def merge_parts(
     """
     if parts.num_groups > MOST_PARTS:
         return parts
-    return Partition.from_labels(_merged(graph, instances, parts, costs, MOST_TRIALS, by_load)[2])
+    return Partition.from_labels(_merged(graph, instances, parts, costs, MOST_TRIALS, by_load)[1])
 
 
 def _merged(
@@ -81,11 +75,8 @@ def _merged(
     costs: CutCosts,
     most_trials: int,
     by_load: bool = False,
-) -> tuple[PartSchedule, float, IntArray]:
-    """Return the schedule before parts are joined, the judged seconds after that, and the part [I] of each instance.
-
-    Seconds are -1 where parts form a cycle.
-    """
+) -> tuple[PartSchedule, IntArray]:
+    """Return the schedule before parts are joined, and the part [I] of each instance after that."""
     op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
     per_device = costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte
     instance_graph = InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
@@ -96,8 +87,8 @@ def _merged(
     steps = (
         0.03 * (len(instance_graph.device) + len(instance_graph.read_by) + near.size) * (count if most_trials else 1)
     )
-    cost_s = run_kernel(_merge_all, steps, instance_graph, *labels, count, near, *schedules, most_trials, by_load)
-    return schedules[0], float(cost_s), labels[0]
+    run_kernel(_merge_all, steps, instance_graph, *labels, count, near, *schedules, most_trials, by_load)
+    return schedules[0], labels[0]
 
 
 def tensors_of(
@@ -188,8 +179,8 @@ def _merge_all(
     tried: PartSchedule,
     most_trials: int,
     by_load: bool,
-) -> float:  # pragma: no cover - compiled
-    """Join parts in ``label`` while the makespan, or the busiest device's load, does not grow; return the result of it.
+) -> None:  # pragma: no cover - compiled
+    """Join parts in ``label`` while the makespan, or the busiest device's load, does not grow.
 
     ``trial`` [I], ``near`` [S, S] and the schedules are scratch.
     """
@@ -218,7 +209,6 @@ def _merge_all(
                 count -= 1
                 best_s, work_s = cost_s, total_s
                 now, tried = tried, now
-    return best_s
 
 
 @inner
@@ -273,14 +263,15 @@ def _has_detour(s: PartSchedule, count: int, a: int, b: int) -> bool:  # pragma:
 def _cost_of(
     g: InstanceGraph, label: IntArray, count: int, by_load: bool, s: PartSchedule
 ) -> tuple[float, float]:  # pragma: no cover - compiled
-    """Return the seconds that merging must not add to, -1 for a cycle, and the seconds of all parts together."""
+    """Return the seconds that merging must not add to, and the seconds of all parts together."""
     _find_parts(g, label, count, s)
     total_s = 0.0
     for p in range(count):
         total_s += s.duration_s[p]
     if by_load:  # joining adds to the load of no device
         return total_s, total_s
-    return merged_makespan(s, count) if _find_b_levels(s, count) else -1.0, total_s
+    _find_b_levels(s, count)
+    return merged_makespan(s, count), total_s
 
 
 @inner
@@ -318,8 +309,8 @@ def _find_parts(g: InstanceGraph, label: IntArray, count: int, s: PartSchedule) 
 
 
 @inner
-def _find_b_levels(s: PartSchedule, count: int) -> bool:  # pragma: no cover - compiled
-    """Write the b-level of each part, seconds of the longest path to the end; return False where there is a cycle."""
+def _find_b_levels(s: PartSchedule, count: int) -> None:  # pragma: no cover - compiled
+    """Write the b-level of each part, seconds of the longest path to the end."""
     num, k = 0, 0
     for p in range(count):
         s.waiting[p] = s.num_inputs[p]
@@ -341,7 +332,6 @@ def _find_b_levels(s: PartSchedule, count: int) -> bool:  # pragma: no cover - c
             if s.follows[p, q]:
                 behind_s = max(behind_s, s.b_level_s[q])
         s.b_level_s[p] = s.duration_s[p] + behind_s
-    return num == count
 
 
 @bare

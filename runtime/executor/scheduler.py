@@ -106,11 +106,11 @@ class Precedence:
 
 
 def _successors(graph: TaskGraph, edges: BoolArray) -> list[list[int]]:
-    """By task, those that wait for it by some of the edges [E]."""
-    found: list[list[int]] = [[] for _ in graph.task_names]
+    """Return by task those that wait for it by some of the edges [E]."""
+    successors: list[list[int]] = [[] for _ in graph.task_names]
     for before, after in graph.edges[edges].tolist():
-        found[before].append(after)
-    return found
+        successors[before].append(after)
+    return successors
 
 
 Entry: TypeAlias = tuple[bool, int, float, int, Run]

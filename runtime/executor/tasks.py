@@ -136,7 +136,7 @@ class Run:
         self._ended = threading.Event()
 
     def has_started(self, task: int) -> bool:
-        """Whether a task was started."""
+        """Return whether a task was started."""
         return self.start_s[task] == self.start_s[task]  # which NaN is not
 
     @property

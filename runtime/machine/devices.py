@@ -85,9 +85,10 @@ class DeviceSet:
 
         If the answer is one of these, it takes the place and the name of the device with settings.
         """
-        given = {own: spec for spec in self.rivals if (own := self.defaults.get(spec.name)) and spec.name == name}
+        answer = next((spec for spec in self.rivals if spec.name == name), None)
+        replaced = self.defaults.get(name)
         return [
-            replace(given[spec.name], name=spec.name) if spec.name in given else spec
+            replace(answer, name=spec.name) if answer and spec.name == replaced else spec
             for spec in self.all
             if spec.name not in self.defaults
         ]
@@ -113,12 +114,12 @@ def listed_names() -> tuple[str, ...]:
     return tuple(ov.Core().available_devices)
 
 
-def canonical(spec: DeviceSpec, known: Sequence[str] | None = None) -> DeviceSpec:
+def canonical(spec: DeviceSpec, listed: Sequence[str] | None = None) -> DeviceSpec:
     """Return the device under the name that OpenVINO lists: GPU.0 for GPU if there are several, else GPU for GPU.0.
 
-    ``known`` are the listed names, by default those here; a device that is not among them keeps its name.
+    ``listed`` are these names, by default those here; a device that is not among them keeps its name.
     """
-    plugin = _listed(spec.plugin, listed_names() if known is None else known)
+    plugin = _listed(spec.plugin, listed_names() if listed is None else listed)
     return replace(spec, name=spec.name if spec.is_added else plugin, plugin=plugin)
 
 
@@ -132,8 +133,8 @@ def execution_devices(compiled: Any, specs: Sequence[DeviceSpec]) -> tuple[str, 
         name = str(told).strip("()")
         if name.startswith("GPU"):
             gpu = DeviceSpec.parse(f"GPU.{name.partition('.')[2] or 0}")
-            listed = [spec.openvino_name for spec in specs if canonical(spec).plugin == canonical(gpu).plugin]
-            names += listed or [canonical(gpu).name]
+            loaded = [spec.openvino_name for spec in specs if canonical(spec).plugin == canonical(gpu).plugin]
+            names += loaded or [canonical(gpu).name]
         else:
             names.append(name)
     return tuple(dict.fromkeys(names))
@@ -144,15 +145,15 @@ def list_cuda() -> tuple[CudaInfo, ...]:
     import torch
 
     properties = [torch.cuda.get_device_properties(idx) for idx in range(torch.cuda.device_count())]
-    return tuple(CudaInfo(f"cuda:{idx}", str(own.name), int(own.total_memory)) for idx, own in enumerate(properties))
+    return tuple(CudaInfo(f"cuda:{idx}", str(gpu.name), int(gpu.total_memory)) for idx, gpu in enumerate(properties))
 
 
-def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
+def cpu_topology() -> CpuTopology:
     """Return the number of logical processors by kind of core; Linux lists both kinds on hybrid Intel processors."""
     usable = own_cpus()
-    efficiency = _cpu_list(lists / "cpu_atom" / "cpus") & usable
+    efficiency = _cpu_list(CPU_LISTS / "cpu_atom" / "cpus") & usable
     performance = usable - efficiency
-    if not performance or not _cpu_list(lists / "cpu_core" / "cpus"):
+    if not performance or not _cpu_list(CPU_LISTS / "cpu_core" / "cpus"):
         return CpuTopology(len(usable), 0)
     return CpuTopology(len(performance), len(efficiency))
 
@@ -190,9 +191,9 @@ DEFAULT = "_default"
 """Suffix of the name of an OpenVINO device without the settings that were chosen for it."""
 
 
-def default_of(spec: DeviceSpec, given: Mapping[str, str] | None = None) -> DeviceSpec:
-    """Return a further device over the plugin of an OpenVINO device, with no settings but the given ones."""
-    return DeviceSpec(f"{spec.plugin.replace('.', '')}{DEFAULT}", spec.plugin, dict(given or {}))
+def default_of(spec: DeviceSpec, properties: Mapping[str, str] | None = None) -> DeviceSpec:
+    """Return a further device over the plugin of an OpenVINO device, with these properties alone."""
+    return DeviceSpec(f"{spec.plugin.replace('.', '')}{DEFAULT}", spec.plugin, dict(properties or {}))
 
 
 def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet:
@@ -207,12 +208,12 @@ def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet
     return resolved
 
 
-def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequence[str]) -> DeviceSet:
-    """Return the devices as ``resolve_devices`` does, but load no plugin; ``known`` are the names listed here."""
+def named_devices(devices: str | None, num_cpu_parts: int | None, listed: Sequence[str]) -> DeviceSet:
+    """Return the devices as ``resolve_devices`` does, but load no plugin; ``listed`` are the names listed here."""
     if devices is not None:
-        specs = tuple(canonical(spec, known) for spec in parse_devices(devices))
+        specs = tuple(canonical(spec, listed) for spec in parse_devices(devices))
     else:
-        specs = tuple(DeviceSpec(name, name) for name in known)
+        specs = tuple(DeviceSpec(name, name) for name in listed)
     if num_cpu_parts is not None:
         parts = partition_cpu(num_cpu_parts, cpu_topology())
         rest = tuple(spec for spec in specs if spec.name != "CPU")
@@ -232,20 +233,24 @@ def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequenc
 def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
     """Return an ``ov.Core`` that knows the devices. Raises DeviceError when one is unknown or fails to load."""
     core = ov.Core()
-    known = core.available_devices if specs else []  # this loads plugins
+    listed = core.available_devices if specs else []  # this loads plugins
     for spec in specs:
-        if not spec.is_added and _listed(spec.name, known) not in known:
+        if not spec.is_added and _listed(spec.name, listed) not in listed:
             raise DeviceError(
-                f"unknown device {spec.name!r}: OpenVINO finds {', '.join(known) or 'none'} here; a further one is "
+                f"unknown device {spec.name!r}: OpenVINO finds {', '.join(listed) or 'none'} here; a further one is "
                 f"added as {spec.name}=PLUGIN[KEY=VALUE;...] with PLUGIN one of {', '.join(PLUGIN_LIBRARIES)}"
             )
         spec.register(core)
     return core
 
 
-def type_name(precision: str | ov.Type) -> str:
-    """Return the name of a precision; a GPU reports it in the text that it was given."""
-    return precision if isinstance(precision, str) else str(precision.get_type_name())
+def property_text(value: Any) -> str:
+    """Return the value of a property in the text form that OpenVINO reads."""
+    if isinstance(value, ov.Type):
+        return str(value.get_type_name())
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    return str(value).rpartition(".")[2]
 
 
 def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
@@ -261,7 +266,7 @@ def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
 def precision_of(core: Any, spec: DeviceSpec) -> str:
     """Return the precision in which a device computes, by default or as hinted; "" where it does not report it."""
     try:
-        return type_name(core.get_property(spec.openvino_name, PRECISION))
+        return property_text(core.get_property(spec.openvino_name, PRECISION))
     except RuntimeError:
         return ""
 
@@ -274,12 +279,12 @@ def in_bf16(specs: Sequence[DeviceSpec], hint: str | ov.Type | None = None, core
     precisions = [
         hint or (spec.properties.get(PRECISION, "bf16") if core is None else precision_of(core, spec)) for spec in specs
     ]
-    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and type_name(precisions[d]) == "bf16"}
+    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and property_text(precisions[d]) == "bf16"}
 
 
-def _listed(name: str, known: Sequence[str]) -> str:
+def _listed(name: str, listed: Sequence[str]) -> str:
     """Return the name under which a device is listed, if it is: GPU means GPU.0 where there are several."""
-    return next((own for own in (name, f"{name}.0", name.removesuffix(".0")) if own in known), name)
+    return next((form for form in (name, f"{name}.0", name.removesuffix(".0")) if form in listed), name)
 
 
 def _cpu_list(path: Path) -> set[int]:
@@ -300,10 +305,10 @@ PRECISION = "INFERENCE_PRECISION_HINT"
 def with_precision(specs: Sequence[DeviceSpec], precision: str) -> tuple[DeviceSpec, ...]:
     """Return the devices with a precision hint. Raises OptionError where a device has another hint of its own."""
     for spec in specs:
-        own = spec.properties.get(PRECISION, precision)
-        if own != precision:
+        hint = spec.properties.get(PRECISION, precision)
+        if hint != precision:
             raise OptionError(
-                f"device {spec.name!r} has {PRECISION}={own} among its properties, and "
+                f"device {spec.name!r} has {PRECISION}={hint} among its properties, and "
                 f"{option('infer_precision')} says {precision}; leave one of them out"
             )
     return tuple(replace(spec, properties={**spec.properties, PRECISION: precision}) for spec in specs)

@@ -33,9 +33,9 @@ class EnergyCounters:
     ranges: Mapping[Path, float]
 
     @staticmethod
-    def find(root: Path | None = None) -> EnergyCounters:
+    def find() -> EnergyCounters:
         """Find the counters of this machine. Raises DeviceError where there are none, or they cannot be read."""
-        top = root or Path(os.environ.get(ROOT, SYS))
+        top = Path(os.environ.get(ROOT, SYS))
         ranges = _powercap(top)
         ranges |= _hwmon(top, is_beside=bool(ranges))
         if not ranges:

@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import openvino as ov
-
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.machine.devices import PRECISION
+from hsdag.runtime.machine.devices import PRECISION, property_text
 
 Setting: TypeAlias = dict[str, str]
 """Values by property."""
@@ -69,7 +67,7 @@ class Offer:
         streams = core.get_property(name, "RANGE_FOR_STREAMS")[1] if "RANGE_FOR_STREAMS" in supported else 1
         return Offer(
             frozenset(str(key) for key, access in supported.items() if access == "RW"),
-            frozenset(str(each) for each in core.get_property(name, "OPTIMIZATION_CAPABILITIES")),
+            frozenset(map(str, core.get_property(name, "OPTIMIZATION_CAPABILITIES"))),
             {key: property_text(compiled.get_property(key)) for key in TOLD if key in told},
             int(streams),
         )
@@ -99,15 +97,6 @@ class Processors:
     logical: int
     physical: int
     is_hybrid: bool = False
-
-
-def property_text(value: Any) -> str:
-    """Return the value of a property in the text form that OpenVINO reads."""
-    if isinstance(value, ov.Type):
-        return str(value.get_type_name())
-    if isinstance(value, bool):
-        return "YES" if value else "NO"
-    return str(value).rpartition(".")[2]
 
 
 def raises(setting: Mapping[str, str], default: Mapping[str, str]) -> bool:
@@ -145,14 +134,13 @@ def setting_stages(
 
 
 def _all_stages(offer: Offer, purpose: Purpose, processors: Processors) -> Iterator[Sequence[Setting]]:
-    precisions = [
-        {PRECISION: each} for each in ("f32", *(PRECISIONS[c] for c in PRECISIONS if c in offer.capabilities))
-    ]
+    lower = [PRECISIONS[capability] for capability in PRECISIONS if capability in offer.capabilities]
+    precisions = [{PRECISION: precision} for precision in ("f32", *lower)]
     is_cpu = THREADS in offer.settable
     if is_cpu:
         yield precisions
     if purpose.has_state:
-        yield [{CACHE: each} for each in ("f16", "f32", "u8", "u4")]
+        yield [{CACHE: precision} for precision in ("f16", "f32", "u8", "u4")]
     if purpose.is_compressed:
         yield [{GROUP: str(size)} for size in (0, *LARGER_GROUPS)]
     if not purpose.is_part and purpose.is_steady and purpose.has_streams:
@@ -168,14 +156,14 @@ def _all_stages(offer: Offer, purpose: Purpose, processors: Processors) -> Itera
 
 def _threads(offer: Offer, purpose: Purpose, processors: Processors) -> list[Setting]:
     """Return settings with cores of one kind, all threads, and fewer threads."""
-    own = int(offer.default.get(THREADS, processors.physical))
+    by_default = int(offer.default.get(THREADS, processors.physical))
     settings: list[Setting] = []
     if processors.is_hybrid:
         settings += [{CORE_TYPE: "PCORE_ONLY"}, {CORE_TYPE: "ANY_CORE"}]
     if processors.logical > processors.physical:
         settings += [{HYPER_THREADING: "YES", THREADS: str(processors.logical)}]
         settings += [{HYPER_THREADING: "NO", THREADS: str(processors.physical)}]
-    fewer = [{THREADS: str(num)} for num in _halves_of(own)]
+    fewer = [{THREADS: str(num)} for num in _halves_of(by_default)]
     return settings + (fewer[:1] if purpose.is_steady else fewer)
 
 
@@ -220,9 +208,9 @@ def setting_in_words(setting: Mapping[str, str], default: Mapping[str, str]) -> 
     """Return a setting in words, with the plugin's default where that is a number or a type."""
     words = []
     for key, value in setting.items():
-        own = default.get(key, "")
+        usual = default.get(key, "")
         said = _TOGETHER.get((key, value)) or _NAMES.get(key, f"with {key}={{}}").format(value)
-        words.append(f"{said} instead of {own}" if own and key in _NAMES and (key, value) != (GROUP, "0") else said)
+        words.append(f"{said} instead of {usual}" if usual and key in _NAMES and (key, value) != (GROUP, "0") else said)
     return " and ".join(words)
 
 

@@ -20,35 +20,37 @@ OWN_GROUPS = PROC / "self" / "cgroup"
 
 BUSY = 0.25
 """Share of the processors from which on other programs' use falsifies measurements."""
+
 TICKS_S = 0.5
+"""Seconds below which the share is not told, since the system counts in ticks."""
 
 
-def own_groups_of(controller: str, own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> list[Path]:
+def own_groups_of(controller: str) -> list[Path]:
     """Return the folders of this process's control group and of the groups around it, for versions 1 and 2.
 
     Version 1 has a folder per controller. Some folders may not exist: a container may see only the root. Empty without
     control groups.
     """
     try:
-        memberships = own_groups.read_text().splitlines()
+        memberships = OWN_GROUPS.read_text().splitlines()
     except OSError:
         return []
     folders = []
     for line in memberships:
         _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
-            folder, relative = mount / controllers, Path(path.lstrip("/"))
+            folder, relative = CONTROL_GROUPS / controllers, Path(path.lstrip("/"))
             folders += [folder / relative, *(folder / above for above in relative.parents)]
     return folders
 
 
-def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> int:
+def usable_cpus() -> int:
     """Return the number of processors that this process may keep busy, at least 1.
 
     The smaller of its affinity and of the quotas (``cpu.max`` of version 2, ``cpu.cfs_quota_us`` of version 1; Linux,
     Documentation/scheduler/sched-bwc) of its control group and the groups around it, rounded down.
     """
-    quotas = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
+    quotas = [_quota(group) for group in own_groups_of("cpu")]
     return max(1, int(min([len(own_cpus()), *(quota for quota in quotas if quota is not None)])))
 
 
@@ -82,7 +84,7 @@ class OtherPrograms:
         self._begun = seconds()
 
     def share(self) -> float:
-        """Return the share, between 0 and 1; 0 if hardly any time has passed, since the system counts in ticks."""
+        """Return the share, between 0 and 1; 0 if hardly any time has passed."""
         passed, worked, own = (now - begun for now, begun in zip(self._seconds(), self._begun, strict=True))
         return min(max((worked - own) / passed, 0.0), 1.0) if passed > TICKS_S else 0.0
 
@@ -116,12 +118,12 @@ FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usa
 """Files with the limit and use of memory of a control group, of version 2 and of version 1."""
 
 
-def usable_memory_bytes(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> float:
+def usable_memory_bytes() -> float:
     """Return the smaller of the machine's available memory and of what the control groups around this process leave.
 
     File pages that a group could drop do not count as used.
     """
-    left_bytes = [_left_bytes(group) for group in own_groups_of("memory", own_groups, mount)]
+    left_bytes = [_left_bytes(group) for group in own_groups_of("memory")]
     return max(0.0, min([float(psutil.virtual_memory().available), *(left for left in left_bytes if left is not None)]))
 
 

@@ -73,15 +73,15 @@ def identity(spec: DeviceSpec) -> dict[str, Any]:
 
     Torch's devices are "cpu" and "cuda:0"; OpenVINO writes its own in capitals.
     """
-    own: dict[str, Any] = {"plugin": spec.plugin, "properties": dict(sorted(spec.properties.items()))}
+    facts: dict[str, Any] = {"plugin": spec.plugin, "properties": dict(sorted(spec.properties.items()))}
     is_cuda = spec.plugin.startswith("cuda")
     if spec.plugin.islower():
         import torch
 
-        own |= {"torch": torch.__version__, "plugin": spec.plugin if is_cuda else "CPU"}
+        facts |= {"torch": torch.__version__, "plugin": spec.plugin if is_cuda else "CPU"}
         if is_cuda:
-            return {**own, "hardware": str(torch.cuda.get_device_name(spec.plugin))}
-    return {**own, "hardware": str(ov.Core().get_property(own["plugin"], "FULL_DEVICE_NAME"))}
+            return {**facts, "hardware": str(torch.cuda.get_device_name(spec.plugin))}
+    return {**facts, "hardware": str(ov.Core().get_property(facts["plugin"], "FULL_DEVICE_NAME"))}
 
 
 MOST_BYTES = 4 << 30

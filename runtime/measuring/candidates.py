@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ class Compiler:
         """Return the core of this process if it has loaded these devices, else a new one."""
         return self.core if all(spec in self.specs for spec in specs) else make_core(tuple(specs))
 
-    @contextlib.contextmanager
+    @contextmanager
     def compiling(self, target: str) -> Iterator[None]:
         """Tell the client that compilation begins and ends, and note its seconds."""
         self._tell(Compiling(target))
@@ -63,10 +62,10 @@ class Compiler:
         model = self.measured.model
         if candidate.copies:
             by_name = dict(zip(used.openvino_names, used.specs, strict=True))
-            copies = list[Any]()
-            for each, requests in candidate.copies:
-                over = by_name[each] if isinstance(each, str) else self.compile(each, limit_s)[0]
-                copies.append((over, requests))
+            copies = [
+                (by_name[copy] if isinstance(copy, str) else self.compile(copy, limit_s)[0], requests)
+                for copy, requests in candidate.copies
+            ]
             with self.compiling(candidate.target):
                 return compile_copies(self.core, model, copies, properties), len(copies), tuple(names)
         if candidate.executor == "work-conserving":
@@ -95,9 +94,9 @@ class Compiler:
         if candidate.regions:
             sharded = shard(model, graph, candidate.regions, devices, used.openvino_names)
             model, graph, devices = sharded.model, sharded.graph, sharded.devices
-        given = used.specs, devices, candidate.priority, candidate.properties
+        plan = used.specs, devices, candidate.priority, candidate.properties
         with self.compiling(candidate.target), compiling_at_most(self.measured.setup.kernels_s):
-            compiled = compile_on(self.core, model, graph, *given, by_load=candidate.by_load, limit_s=limit_s)
+            compiled = compile_on(self.core, model, graph, *plan, by_load=candidate.by_load, limit_s=limit_s)
         names = used.openvino_named(np.unique(compiled.cut.device).tolist())
         return compiled, len(compiled.cut.subgraphs), tuple(names)
 
@@ -132,7 +131,7 @@ class OpenCandidates:
         if candidate.target == "op-by-op":
             limit_s = inference_limit_s or math.inf
             with device_calls():
-                references = (op_by_op(core, measured.model, each.inferences, limit_s) for each in measured.courses)
+                references = (op_by_op(core, measured.model, run.inferences, limit_s) for run in measured.courses)
                 self.references[key] = self.firsts[key] = [array for outputs in references for array in outputs]
             return Opened(time.perf_counter() - begin_s, 0, ())
         try:
@@ -169,8 +168,8 @@ class OpenCandidates:
             with device_calls():
                 return self.requests[key].outputs(len(self._measured.model.outputs))
         except ExecutionError as error:
-            given = self._measured.setup.inputs is not None
-            hint = "" if given else f"; the inputs are random: {option('inputs')} FILE.npz gives the model real ones"
+            is_random = self._measured.setup.inputs is None
+            hint = f"; the inputs are random: {option('inputs')} FILE.npz gives the model real ones" * is_random
             raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
 

@@ -47,11 +47,11 @@ class DeviceProfiler:
         """Return a device's profile from the cache, or measure it; ``carrier`` [N] runs each op meanwhile."""
         spec = devices[d]
         begin_s = self._run.clock()
-        own = np.asarray(carrier == d)
+        is_here = np.asarray(carrier == d)
         on = DeviceIndex.of(devices).openvino_named(carrier.tolist())
         # all that times depend on, except the machine: the cache is this machine's own
         key: dict[str, Any] = {"what": "ops", "model": self._run.digest, "device": identity(spec)}
-        if not own.all():
+        if not is_here.all():
             key["carriers"] = [identity(devices[c]) for c in np.unique(carrier).tolist()]
         stored: Mapping[str, Any] | None = self._run.cache.get(key, self._run.effort.limit_s)
         alike = self._measured.setdefault(repr(key), spec.name)
@@ -62,7 +62,7 @@ class DeviceProfiler:
         elif self._longest_s > self._run.left_s:
             takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
             reason = f"{takes}, and only {max(self._run.left_s, 0.0):.0f} s are left for profiling"
-            if not own.all() or spec.plugin not in self._whole:
+            if not is_here.all() or spec.plugin not in self._whole:
                 raise DeviceError(reason)
             name, stored = self._whole[spec.plugin]
             self._run.on_step(f"{reason}; its ops are taken to run as on {name}")
@@ -72,9 +72,9 @@ class DeviceProfiler:
             self._longest_s = max(self._longest_s, self._run.clock() - begin_s)
             self._run.cache.put(key, stored, self._run.effort.limit_s)
         self._entries[spec.name] = key, stored
-        if own.all():
+        if is_here.all():
             self._whole.setdefault(spec.plugin, (spec.name, stored))
-        return self._spread(spec, stored, own)
+        return self._spread(spec, stored, is_here)
 
     def corrected(self, times: DeviceProfile, alone_s: float) -> DeviceProfile:
         """Return a profile with the latency measured in windows, if that contradicts the profile's.
@@ -103,14 +103,17 @@ class DeviceProfiler:
             raise DeviceError(f"device {spec.name!r} cannot be profiled: {with_hint(failure, spec)}") from failure
         return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
 
-    def _spread(self, spec: DeviceSpec, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
-        """Spread the figures of primitives over ops: each to its heaviest op, those without ops in proportion."""
+    def _spread(self, spec: DeviceSpec, stored: Mapping[str, Any], is_here: np.ndarray) -> DeviceProfile:
+        """Spread the figures of primitives over ops: each to its heaviest op, those without ops in proportion.
+
+        ``is_here`` [N] are the ops that the device runs.
+        """
         graph = self._run.graph
-        time_s = np.zeros(len(own))
+        time_s = np.zeros(len(is_here))
         floating = floating_ops(graph)
         fused = []
         named = [[self._index[name] for name in op_names] for op_names, _ in stored["primitives"]]
-        inside = {v for ops in named for v in ops} | set(np.flatnonzero(floating | ~own).tolist())
+        inside = {v for ops in named for v in ops} | set(np.flatnonzero(floating | ~is_here).tolist())
         for ops, (_, seconds) in zip(named, stored["primitives"], strict=True):
             self._add_unnamed(ops, inside)
             if ops:
@@ -121,12 +124,13 @@ class DeviceProfiler:
         total_s = float(time_s.sum())
         if total_s > 0:
             time_s *= float(stored["latency_s"]) / total_s
-        elif own.any():  # counters stand still for ops below their resolution
-            candidates = np.flatnonzero(own & ~floating) if (own & ~floating).any() else np.flatnonzero(own)
+        elif is_here.any():  # counters stand still for ops below their resolution
+            computing = is_here & ~floating
+            candidates = np.flatnonzero(computing if computing.any() else is_here)
             time_s[max(candidates.tolist(), key=lambda v: graph.flops[v])] = float(stored["latency_s"])
-        time_s[~own] = np.nan
+        time_s[~is_here] = np.nan
         figures = {name: stored[name] for name in FIGURES if name in stored}
-        latency_s = float(stored["latency_s"]) if own.all() else None
+        latency_s = float(stored["latency_s"]) if is_here.all() else None
         return DeviceProfile(time_s, tuple(fused), latency_s, device=spec, **figures)
 
     def _add_unnamed(self, ops: list[int], inside: set[int]) -> None:

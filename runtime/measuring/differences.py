@@ -19,11 +19,11 @@ from openvino import opset13
 from hsdag.base.errors import ExecutionError, ModelError
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.elements import array_of, tensor_of
-from hsdag.runtime.machine.devices import infer_checked, make_core
+from hsdag.runtime.machine.devices import PRECISION, infer_checked, make_core
 from hsdag.runtime.measuring.inferences import CourseRunner, InferenceSequence
 from hsdag.runtime.measuring.messages import Distance
 
-CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {PRECISION: "f32"})
 """Device with whose outputs those of other devices are compared."""
 
 
@@ -44,8 +44,8 @@ def op_alone(
     tensors = {key: tensor_of(port.get_element_type(), array) for (key, port), array in pairs}
     node = _node(model, name)
     wanted = [(source.get_node().get_friendly_name(), source.get_index()) for source in node.input_values()]
-    excerpt, given = _alone_with(node, {port: tensors[key] for port, key in enumerate(wanted) if key in tensors})
-    return excerpt, (InferenceSequence((tuple(given),)),)
+    excerpt, inputs = _alone_with(node, {port: tensors[key] for port, key in enumerate(wanted) if key in tensors})
+    return excerpt, (InferenceSequence((tuple(inputs),)),)
 
 
 def halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
@@ -82,13 +82,13 @@ def _sources(node: ov.Node) -> list[ov.Node]:
 
 
 def _node(model: ov.Model, name: str) -> Any:
-    found = next((node for node in model.get_ordered_ops() if node.get_friendly_name() == name), None)
-    if found is None:
+    node = next((node for node in model.get_ordered_ops() if node.get_friendly_name() == name), None)
+    if node is None:
         raise ModelError(f"the model has no op {name!r}")
-    return found
+    return node
 
 
-def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> Distance:
+def output_difference(outputs: list[NDArray[Any]], expected: list[NDArray[Any]]) -> Distance:
     """Return the distance of outputs, the largest over all of them (Table 4 of the HSDAG paper uses the same figures).
 
     ``max_relative`` is the largest difference over the largest finite magnitude expected. Values that are not
@@ -96,7 +96,7 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
     that are not defined. Strings must be the same too. Raises ExecutionError where shapes differ.
     """
     worst: dict[str, Any] = {"max_abs": 0.0, "max_relative": 0.0, "mse": 0.0, "l2": 0.0, "cosine": 1.0}
-    for number, (left, right) in enumerate(zip(found, expected, strict=True)):
+    for number, (left, right) in enumerate(zip(outputs, expected, strict=True)):
         if left.shape != right.shape:
             shapes = f"shape {list(left.shape)}, and {list(right.shape)} is expected"
             raise ExecutionError(f"output {number} has {shapes}")
@@ -128,8 +128,6 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
 LARGE_PRODUCT = 10**7
 """Multiplications beyond which a matrix product is compiled: OpenVINO's own evaluation of it is a plain loop."""
 
-Arrays = list[NDArray[Any]]
-
 
 def op_by_op(
     core: Any,
@@ -137,7 +135,7 @@ def op_by_op(
     inferences: Sequence[Sequence[ov.Tensor]],
     limit_s: float,
     clock: Callable[[], float] = time.perf_counter,
-) -> Arrays:
+) -> list[NDArray[Any]]:
     """Compute outputs [R] of a model for each of ``inferences``, inputs [I], every op by itself in its own precision.
 
     OpenVINO evaluates an op where it has code for that; others are compiled alone for the CPU in single precision. No
@@ -191,10 +189,10 @@ def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[o
         if node.evaluate(outputs, list(inputs)):
             return outputs
     sources = zip(_sources(node), enumerate(inputs), strict=True)
-    model, given = _alone_with(node, {k: x for source, (k, x) in sources if source.get_type_name() != "Constant"})
-    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    model, tensors = _alone_with(node, {k: x for source, (k, x) in sources if source.get_type_name() != "Constant"})
+    compiled = core.compile_model(model, "CPU", CPU_IN_SINGLE.properties)
     request = compiled.create_infer_request()
-    for port, tensor in zip(compiled.inputs, given, strict=True):
+    for port, tensor in zip(compiled.inputs, tensors, strict=True):
         request.set_tensor(port, tensor)
     infer_checked(request)
     return [request.get_output_tensor(k) for k in range(len(compiled.outputs))]

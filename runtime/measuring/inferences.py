@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +116,15 @@ class _Stream:
         """Wait for the end. Raises what the inferences raised."""
         if self._running is not None:
             self._running.result()
+
+
+def repeats(most: int, for_s: float, least: int = 1) -> Iterator[int]:
+    """Count from 0 to ``most``; after ``for_s`` seconds, no further than to ``least``."""
+    end_s = time.perf_counter() + for_s
+    for number in range(most):
+        if number >= least and time.perf_counter() >= end_s:
+            return
+        yield number
 
 
 def make_courses(

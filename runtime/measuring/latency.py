@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from statistics import median
 
 import numpy as np
@@ -271,8 +272,8 @@ def measure_in_rounds(
         running = _running(rounds, running, span, references, protocol, kept)
         if span.is_over(protocol.min_rounds - num_sound, should_stop=should_stop()):
             break
-    sound = sound_rounds(rounds.pulses_s, protocol.min_rounds, [len(turns) for turns in rounds.taken.values()])
-    samples = {c: Samples(_of(turns, sound)) for c, turns in rounds.taken.items()}
+    counted = rounds.counted(protocol.min_rounds)
+    samples = {c: Samples(tuple(compress(turns, counted))) for c, turns in rounds.taken.items()}
     return LatencyComparison(samples, failures, span.share_of(~rounds.sound))
 
 
@@ -313,35 +314,15 @@ def _prepared(
     return typical_s, failures
 
 
-def sound_rounds(pulses_s: Sequence[Sequence[float]], least: int = 0, ran: Sequence[int] = ()) -> NDArray[np.bool_]:
-    """Return which rounds [R] count, by pulses [R + 1, P] around them: those without a long pulse.
-
-    At least ``least`` of them count, those with the shortest pulses, and one of the first ``ran`` rounds of each
-    candidate that ended early; all count if there are no pulses, or some are missing.
-    """
-    num = len(pulses_s) - 1
-    if not num or not all(len(each) == len(pulses_s[0]) > 0 for each in pulses_s):
-        return np.ones(num, dtype=np.bool_)
-    times = np.array(pulses_s) / np.min(pulses_s, axis=0)
-    worst = np.maximum(times[:-1], times[1:]).max(axis=1)
-    is_sound: NDArray[np.bool_] = worst <= GAVE_LESS
-    if is_sound.sum() < least:
-        is_sound = np.zeros(num, dtype=np.bool_)
-        is_sound[np.argsort(worst, kind="stable")[:least]] = True
-    for count in set(ran) - {0}:
-        if not is_sound[:count].any():
-            is_sound[np.argmin(worst[:count])] = True
-    return is_sound
-
-
 class _CountedRounds:
-    """Rounds so far: the turns of each candidate, and which rounds count, by the rule of ``sound_rounds``.
+    """Rounds so far: the turns of each candidate, and which rounds are sound: those without a long pulse beside them.
 
-    A round is judged once, and all of them again only after a pulse that is shorter than those before it: judging takes
-    time in proportion to the number of rounds, of which there may be thousands.
+    All are sound if there are no pulses, or some are missing. A round is judged once, and all of them again only after
+    a pulse that is shorter than those before it: judging takes time in proportion to the number of rounds, of which
+    there may be thousands.
     """
 
-    def __init__(self, pulse_s: Sequence[float], candidates: Iterable[str] = ()) -> None:
+    def __init__(self, pulse_s: Sequence[float], candidates: Iterable[str]) -> None:
         self.pulses_s = [tuple(pulse_s)]
         self.taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in candidates}  # seconds of the turns of each
         self._least_s = np.asarray(pulse_s, dtype=np.float64)  # [P] the shortest pulse of each device
@@ -372,10 +353,25 @@ class _CountedRounds:
 
     @property
     def sound(self) -> NDArray[np.bool_]:
-        """Return [R] whether each round counts."""
+        """Return [R] whether each round is sound."""
         if not self._is_complete:
             return np.ones(len(self.pulses_s) - 1, dtype=np.bool_)
         return np.asarray(np.frombuffer(self._worst) <= GAVE_LESS)
+
+    def counted(self, least: int) -> NDArray[np.bool_]:
+        """Return [R] the rounds that count in the end: the sound ones or, if these are fewer, ``least`` of all.
+
+        These are the rounds with the shortest pulses, as is the one that counts for a candidate that ended before its
+        first sound round.
+        """
+        is_counted, worst = self.sound, np.frombuffer(self._worst)
+        if is_counted.sum() < min(least, len(worst)):
+            is_counted = np.zeros(len(worst), dtype=np.bool_)
+            is_counted[np.argsort(worst, kind="stable")[:least]] = True
+        for num_turns in {len(turns) for turns in self.taken.values()} - {0}:
+            if not is_counted[:num_turns].any():
+                is_counted[np.argmin(worst[:num_turns])] = True
+        return is_counted
 
     def medians_s(self, candidate: str, sound: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return a candidate's medians in the rounds that are ``sound`` [R]; it may have run only the first of them."""
@@ -417,11 +413,6 @@ class _ComparisonTimes:
         """Return the share of the time of all rounds that was spent on those that are ``chosen`` [R]."""
         spent_s = np.diff(self.ends_s)
         return float(spent_s[chosen].sum() / spent_s.sum()) if len(spent_s) and spent_s.sum() else 0.0
-
-
-def _of(rounds: Sequence[tuple[float, ...]], sound: NDArray[np.bool_]) -> tuple[tuple[float, ...], ...]:
-    """Return the rounds that count, of a candidate that may have ended early."""
-    return tuple(each for each, counts in zip(rounds, sound, strict=False) if counts)
 
 
 def half_width(spread: float, num: int, family: int = 1) -> float:

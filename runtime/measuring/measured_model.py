@@ -65,7 +65,7 @@ class MeasuredModel:
         """Return [R] whether a result depends on random numbers."""
         sources = [v for v, node in enumerate(self.model.get_ordered_ops()) if draws(node)]
         reached = reached_from(self.graph, sources)
-        return [bool(reached[self.graph.index_of[each.get_friendly_name()]]) for each in self.model.get_results()]
+        return [bool(reached[self.graph.index_of[node.get_friendly_name()]]) for node in self.model.get_results()]
 
     def all_draws(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the name of the op of each draw of random numbers, and the draw's attributes, which have its seeds."""

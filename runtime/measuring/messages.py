@@ -46,7 +46,7 @@ class Candidate:
 
         None stands for as many as the device asks for; pipelines need a number.
         """
-        target = ",".join(each if isinstance(each, str) else each.target.rpartition(":")[2] for each, _ in copies)
+        target = ",".join(copy if isinstance(copy, str) else copy.target.rpartition(":")[2] for copy, _ in copies)
         return Candidate(target, executor="work-conserving", copies=tuple(copies))
 
     @staticmethod
@@ -85,7 +85,7 @@ class Candidate:
 
     @property
     def num_parts(self) -> int:
-        """About how many parts of the model OpenVINO compiles one by one; 1 where it compiles the whole."""
+        """Return about how many parts of the model OpenVINO compiles one by one; 1 where it compiles the whole."""
         return 1 if self.devices is None else len(self.target.split(",")) * (1 + len(self.regions))
 
 
@@ -192,7 +192,9 @@ Distance: TypeAlias = dict[str, float | None]
 """Distance between outputs, as ``output_difference`` returns it."""
 
 Primitive: TypeAlias = tuple[list[int], float, int, str]
-"""Ops that a primitive computes, by index and none for what a plugin added by itself, seconds, submodel and type."""
+"""Ops that a primitive computes, by index (none for what a plugin added by itself), its seconds, HETERO's submodel that
+it is in, and its type.
+"""
 
 
 class CountedTimes(TypedDict):

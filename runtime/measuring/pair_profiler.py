@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.effort import NO_TIME, PROBES, ProfilingRun
 from hsdag.runtime.measuring.measurer import Measurer, OpenVinoMeasurer
-from hsdag.runtime.measuring.messages import Beside, Call, Probe, ask
+from hsdag.runtime.measuring.messages import Call, Probe, ask
 from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, crossing_shapes
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, figures, numbers
 from hsdag.runtime.measuring.windows import (
@@ -56,35 +56,8 @@ LINK_DOUBT, FLOOR_S = 2.0, 5e-5
 """Factor, and seconds, by both of which transfers and syncs must differ to contradict cached ones, or each other."""
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """A series of windows with its cached figures.
-
-    ``figures_of`` derives figures from the least of the windows; ``keep`` caches them or, for None, deletes cached
-    ones.
-    """
-
-    series: Series
-    kept: FloatArray | None
-    figures_of: Callable[[FloatArray], FloatArray]
-    keep: Callable[[FloatArray | None], None]
-
-    @property
-    def is_known(self) -> bool:
-        """Return whether the figures can be believed."""
-        return self.series.is_confirmed or self.series.is_agreed
-
-    def result(self) -> FloatArray:
-        """Return the cached figures if windows confirm them, else those of windows, cached if they agree."""
-        if self.kept is not None and self.series.is_confirmed:
-            return self.kept
-        found = self.figures_of(self.series.least)
-        self.keep(found if self.is_known else None)
-        return found
-
-
 class PairProfiler:
-    """A profiler of pairs of devices, which measures groups of figures window by window."""
+    """A profiler of pairs of devices, which measures series of figures window by window."""
 
     def __init__(self, run: ProfilingRun) -> None:
         self._run = run
@@ -94,8 +67,8 @@ class PairProfiler:
         self._kind = "image" if len(of_images) and of_images.sum() >= of_products.sum() else "matrix"
         self._tensors = f"{self._kind} of {CROSSING_CHANNELS} channels"
 
-    def links(self, devices: Sequence[DeviceSpec]) -> Group:
-        """Return the group of the seconds of every probe beside its ops: on each device, and cut between each two."""
+    def links(self, devices: Sequence[DeviceSpec]) -> Series:
+        """Return the series of the seconds of every probe beside its ops: on each device, and cut between each two."""
         names = DeviceIndex.of(devices).openvino_names
         targets = [*((name,) for name in names), *itertools.permutations(names, 2)]
         probes = [[self._probe(pair, *sizes) for pair in targets] for sizes in PROBES]
@@ -107,8 +80,7 @@ class PairProfiler:
             ]
             return np.array([[np.nan if one is None else one.rest_s for one in row] for row in probed]).T.ravel()
 
-        key = {"what": "links", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
-        return self._group("transfers", key, measure, _links_differ, tolerance=0.3, floor=FLOOR_S)
+        return self._of_tensors("transfers", "links", devices, measure)
 
     def link_profile(self, rest_s: FloatArray, syncs_s: FloatArray | None, num: int) -> LinkProfile:
         """Return launches, latencies and bandwidths under HETERO, and syncs; for a device that runs no probes, means.
@@ -118,11 +90,11 @@ class PairProfiler:
             syncs_s: Figures of ``syncs``, None where syncs were not measured.
             num: Number of devices.
         """
-        alone, *cut = rest_s.reshape(-1, len(PROBES))[:num], *rest_s.reshape(-1, len(PROBES))[num:]
+        alone_s, cut_s = np.split(rest_s.reshape(-1, len(PROBES)), [num])
         table = np.full((3, num, num), np.nan)
         tensor_bytes = [4 * int(np.prod(crossing_shapes(self._probe((), *sizes)))) for sizes in PROBES]
-        for (a, b), both in zip(itertools.permutations(range(num), 2), cut, strict=True):
-            fitted = fit_link([n for n, _ in PROBES], tensor_bytes, both - 0.5 * (alone[a] + alone[b]))
+        for (a, b), both_s in zip(itertools.permutations(range(num), 2), cut_s, strict=True):
+            fitted = fit_link([n for n, _ in PROBES], tensor_bytes, both_s - 0.5 * (alone_s[a] + alone_s[b]))
             if fitted is not None:
                 table[:, a, b] = fitted
         launch, latency, inverse = table
@@ -130,8 +102,8 @@ class PairProfiler:
         costs = launch_s, _filled(latency), 1.0 / np.maximum(_filled(inverse), 1e-12)
         return LinkProfile(*costs) if syncs_s is None else LinkProfile(*costs, SYNC_BYTES, by_pair(syncs_s, num))
 
-    def syncs(self, devices: Sequence[DeviceSpec]) -> Group:
-        """Return the group of seconds of a sync, by size and pair of devices; NaN where it does not run."""
+    def syncs(self, devices: Sequence[DeviceSpec]) -> Series:
+        """Return the series of seconds of a sync, by size and pair of devices; NaN where it does not run."""
         pairs = list(itertools.combinations(devices, 2))
 
         def measure() -> FloatArray:
@@ -140,84 +112,79 @@ class PairProfiler:
                 for size in SYNC_BYTES
                 for pair in pairs
             ]
-            found = [self._answer(each) for each in asked]
-            return np.array([np.nan if one is None else one for one in found])
+            answers_s = [self._answer(request) for request in asked]
+            return np.array([np.nan if seconds is None else seconds for seconds in answers_s])
 
-        key = {"what": "syncs", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
-        return self._group("syncs", key, measure, _links_differ, tolerance=0.3, floor=FLOOR_S)
+        return self._of_tensors("syncs", "syncs", devices, measure)
 
     def beside(
         self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile], whole_devices: Sequence[DeviceSpec]
-    ) -> Group:
-        """Return the group of slow-downs of two devices on small models, and on a model that is not too slow."""
+    ) -> Series:
+        """Return the series of slow-downs of two devices on small models, and on a model that is not too slow."""
         num, rest = len(devices), len(devices) * (len(devices) + 1)
         slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
         takes_s = sum(t.compile_s for t in times) + AGREEING * (rest + len(whole_devices)) * slowest_s
         kinds = KINDS if takes_s <= self._run.left_s else tuple(kind for kind in KINDS if kind != "model")
 
         def measure() -> FloatArray:
-            found = np.full((len(KINDS), rest + len(whole_devices)), np.nan)
-            for row, kind in zip(found, KINDS, strict=True):
-                if kind in kinds and (one := self._answer(self._asked(devices, kind, whole_devices))) is not None:
-                    row[: rest + len(one.whole_devices_s)] = figures_of(one)
-            return found.ravel()
+            window = np.full((len(KINDS), rest + len(whole_devices)), np.nan)
+            for row, kind in zip(window, KINDS, strict=True):
+                alone = tuple(whole_devices) if kind == "model" else ()
+                request = ask(Measurer.contention, tuple(devices), kind, alone)
+                if kind in kinds and (beside := self._answer(request)) is not None:
+                    row[: rest + len(beside.whole_devices_s)] = figures_of(beside)
+            return window.ravel()
 
         def tables(least: FloatArray) -> FloatArray:
-            return np.array([factors_of(each, num) for each in least.reshape(len(KINDS), -1)])
+            return np.array([factors_of(of_kind, num) for of_kind in least.reshape(len(KINDS), -1)])
 
         def contradicts(least: FloatArray) -> bool:
             of_model = least.reshape(len(KINDS), -1)[KINDS.index("model")]
             whole_s = np.fmin.reduce(of_model[rest:], initial=np.nan)
             return contradicted(dict(zip(KINDS, tables(least), strict=True)), of_model[:num], float(whole_s))
 
-        def differ(kept: FloatArray, seen: FloatArray) -> bool:
-            small = dict(zip(KINDS, seen, strict=True)) | {"model": kept[KINDS.index("model")]}
-            return are_apart(kept, seen, DOUBT) or contradicted(small, np.full(num, np.nan), np.nan)
+        def differ(cached: FloatArray, seen: FloatArray) -> bool:
+            small = dict(zip(KINDS, seen, strict=True)) | {"model": cached[KINDS.index("model")]}
+            return are_apart(cached, seen, DOUBT) or contradicted(small, np.full(num, np.nan), np.nan)
 
         key = {"what": "side by side", "model": self._run.digest, "devices": [identity(spec) for spec in devices]}
-        return self._group(SIDE_BY_SIDE, key, measure, differ, tables, tolerance=0.15, contradicts=contradicts)
+        how = {"derive": tables, "contradicts": contradicts}
+        return self._series(SIDE_BY_SIDE, key, measure=measure, refutes=differ, tolerance=0.15, **how)
 
-    def contention(self, devices: Sequence[DeviceSpec], group: Group, found: FloatArray) -> Contention:
-        """Return the slow-downs, after telling the user which are unknown."""
-        tables = dict(zip(KINDS, found.reshape(len(KINDS), len(devices), len(devices)), strict=True))
-        contention = Contention(tables, is_disturbed=not group.is_known)
+    def contention(self, devices: Sequence[DeviceSpec], beside: Series, factors: FloatArray) -> Contention:
+        """Return the slow-downs, the result of ``beside``, after telling the user which are unknown."""
+        tables = dict(zip(KINDS, factors.reshape(len(KINDS), len(devices), len(devices)), strict=True))
+        contention = Contention(tables, is_disturbed=not beside.is_known)
         for a, b in itertools.combinations(range(len(devices)), 2):
-            if group.is_known and np.isnan(contention.slowdown[[a, b], [b, a]]).any():
+            if beside.is_known and np.isnan(contention.slowdown[[a, b], [b, a]]).any():
                 pair = f"{devices[a].name} and {devices[b].name}"
                 self._run.on_note(f"the slow-down of {pair} could not be measured; none is assumed")
         return contention
 
-    def _group(
-        self,
-        what: str,
-        key: Mapping[str, Any],
-        measure: Callable[[], FloatArray],
-        refutes: Callable[[FloatArray, FloatArray], bool],
-        figures_of: Callable[[FloatArray], FloatArray] = lambda least: least,
-        **how: Any,
-    ) -> Group:
-        """Return a group of figures cached under a key, which ``refutes`` compares with those of windows."""
-        stored = self._run.cache.get(key, self._run.effort.probe_limit_s)
-        kept = None if stored is None else numbers(stored["figures"])
-        checked = None if kept is None else lambda least: refutes(kept, figures_of(least))
-        series = Series(what, measure, refutes=checked, **how)
-        return Group(series, kept, figures_of, lambda found: self._keep(what, key, found))
+    def _of_tensors(
+        self, what: str, name: str, devices: Sequence[DeviceSpec], measure: Callable[[], FloatArray]
+    ) -> Series:
+        """Return a series of seconds that tensors take between devices, cached under a ``name``."""
+        key = {"what": name, "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
+        differ = partial(are_apart, times=LINK_DOUBT, floor=FLOOR_S)
+        return self._series(what, key, measure=measure, refutes=differ, tolerance=0.3, floor=FLOOR_S)
 
-    def _keep(self, what: str, key: Mapping[str, Any], found: FloatArray | None) -> None:
+    def _series(self, what: str, key: Mapping[str, Any], **how: Any) -> Series:
+        """Return a series of figures that are cached under a key."""
+        stored = self._run.cache.get(key, self._run.effort.probe_limit_s)
+        cached = None if stored is None else numbers(stored["figures"])
+        return Series(what, cached=cached, keep=partial(self._keep, what, key), **how)
+
+    def _keep(self, what: str, key: Mapping[str, Any], table: FloatArray | None) -> None:
         """Cache figures; if there are none to be believed, delete the cached ones and tell the user."""
-        if found is not None and not self._is_short:
-            self._run.cache.put(key, {"figures": figures(found)}, self._run.effort.probe_limit_s)
+        if table is not None and not self._is_short:
+            self._run.cache.put(key, {"figures": figures(table)}, self._run.effort.probe_limit_s)
             return
         self._run.cache.drop(key)
         if self._is_short:
             self._run.on_note(f"{NO_TIME} {what} well")
         else:
             self._run.on_note(f"measurements of {what} do not agree with each other; they are not kept")
-
-    def _asked(
-        self, devices: Sequence[DeviceSpec], kind: str, whole_devices: Sequence[DeviceSpec]
-    ) -> Call[Beside | None]:
-        return ask(Measurer.contention, tuple(devices), kind, tuple(whole_devices) if kind == "model" else ())
 
     def _probe(self, names: tuple[str, ...], tensors: int, size_bytes: int) -> Probe:
         runs, for_s = -(-self._run.effort.probe_runs // AGREEING), self._run.effort.probe_limit_s / AGREEING
@@ -263,22 +230,19 @@ def alone_of(beside: Series, num: int) -> FloatArray:
     return np.where(agreed(windows, beside.tolerance), least_of(windows), np.nan)
 
 
-def _links_differ(kept: FloatArray, seen: FloatArray) -> bool:
-    return are_apart(kept, seen, LINK_DOUBT, FLOOR_S)
-
-
-def by_pair(found: FloatArray, num: int) -> FloatArray:
+def by_pair(syncs_s: FloatArray, num: int) -> FloatArray:
     """Return [S, D, D] figures of sizes and pairs [S D (D - 1) / 2] as symmetric tables, NaN on the diagonal."""
     table = np.full((len(SYNC_BYTES), num, num), np.nan)
-    for (a, b), column in zip(itertools.combinations(range(num), 2), found.reshape(len(SYNC_BYTES), -1).T, strict=True):
+    columns = syncs_s.reshape(len(SYNC_BYTES), -1).T
+    for (a, b), column in zip(itertools.combinations(range(num), 2), columns, strict=True):
         table[:, a, b] = table[:, b, a] = column
     return table
 
 
 def _filled(table: FloatArray) -> FloatArray:
     """Return [D, D] with means in place of missing figures: of the devices' own figures, else of all."""
-    own = [[_mean(np.append(row, column), table) for column in table.T] for row in table]
-    return np.where(np.isnan(table), own, table)
+    means = [[_mean(np.append(row, column), table) for column in table.T] for row in table]
+    return np.where(np.isnan(table), means, table)
 
 
 def _mean(values: FloatArray, others: FloatArray) -> float:

@@ -20,9 +20,12 @@ from openvino import opset13
 from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
 from hsdag.ir.graph.build import graph_of, ordered_ops
 from hsdag.runtime.machine.devices import device_calls, infer_checked, infer_unchecked
+from hsdag.runtime.measuring.inferences import repeats
 from hsdag.runtime.measuring.messages import Beside, Probe, Probed
 
 COUNTERS = {"PERF_COUNT": True}
+LEAST_RUNS = 5
+"""Least number of inferences of a probe."""
 CHANNELS = 64
 """Channels of the small model that runs on two devices at once."""
 CROSSING_CHANNELS = 256
@@ -35,8 +38,7 @@ def probe(request: Any, what: Probe) -> Probed:
         for _ in range(3):
             infer_checked(request)
         rest_s: list[float] = []
-        end = time.perf_counter() + what.for_s
-        while len(rest_s) < what.runs and (len(rest_s) < 5 or time.perf_counter() < end):
+        for _ in repeats(what.runs, what.for_s, LEAST_RUNS):
             begin = time.perf_counter()
             request.infer()
             wall_s = time.perf_counter() - begin
@@ -160,8 +162,8 @@ def stretch(requests: Sequence[Any]) -> list[float]:
     return [(mine[-1] - begins_s[0]) / len(mine) for mine in counted]
 
 
-STEPS = 4  # steps of an inference of the probe
-LEAST_RUNS = 5  # least number of its inferences
+STEPS = 4
+"""Steps of an inference of the probe of syncs."""
 
 
 def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
@@ -184,12 +186,12 @@ def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
             request.infer()
             steps_s.append(np.diff(np.max([np.sort(request.times[1][both.cut.device == d]) for d in (0, 1)], axis=0)))
             begins_s = [time.perf_counter()]
-            for each in requests:
-                each.infer()
+            for alone in requests:
+                alone.infer()
                 begins_s.append(time.perf_counter())
             alone_s.append(np.diff(begins_s).tolist())
-    own_s = np.min(alone_s, axis=0).max() / (2 * (STEPS + 1))
-    return max(float(np.min(steps_s, axis=0).mean() - own_s), 0.0)
+    work_s = np.min(alone_s, axis=0).max() / (2 * (STEPS + 1))
+    return max(float(np.min(steps_s, axis=0).mean() - work_s), 0.0)
 
 
 def _exchanging(what: Probe) -> ov.Model:
@@ -202,5 +204,5 @@ def _exchanging(what: Probe) -> ov.Model:
         made = [product(total, what, device, scale) for total, device, scale in pairs]
         if step < STEPS:
             sums = [placed_node(opset13.add(*made), device) for device in (near, far)]
-    ends = [placed_node(opset13.result(each), device) for each, device in zip(made, what.devices, strict=True)]
+    ends = [placed_node(opset13.result(end), device) for end, device in zip(made, what.devices, strict=True)]
     return ov.Model(ends, [x], "sync")

@@ -66,7 +66,6 @@ Amounts = Annotated[FloatArray, _array(list[_Amount])]
 Square = Annotated[FloatArray, _array(Table)]
 Bandwidths = Annotated[FloatArray, _array(Table, np.inf)]
 Stack = Annotated[FloatArray, _array(list[Table])]
-_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +82,7 @@ class DeviceProfile:
     that has measured.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = ConfigDict(extra="forbid")
     time_s: Column  # [N]
     fused: tuple[tuple[_Count, ...], ...]
     latency_s: _Amount | None
@@ -189,13 +188,9 @@ class ModelProfile(Record):
     def memory_bytes(self) -> FloatArray:
         """Return [D] the memory of devices, infinite if unknown; devices over the CPU plugin share the machine's."""
         num_sharing = sum(spec.plugin == "CPU" for spec in self.devices)
-        known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
-        return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
-
-    @property
-    def without_contention(self) -> ModelProfile:
-        """Return the profile as if devices did not slow each other down."""
-        return self.model_copy(update={"contention": None})
+        shares = [num_sharing if spec.plugin == "CPU" else 1 for spec in self.devices]
+        whole = [np.inf if times.memory_bytes is None else times.memory_bytes for times in self.times]
+        return np.array(whole) / shares
 
     def costs(self, graph: ComputationGraph, *, by_op: bool = False) -> ScheduleProblem:
         """Return the profile as a problem by ops of ``graph``; a model's launch is taken off the times of its ops.

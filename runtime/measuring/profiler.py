@@ -51,15 +51,15 @@ class Profiler:
         with_syncs = side_by_side and not any(spec.plugin.islower() for spec in devices)  # torch copies by streams
         links, syncs = self.pairs.links(devices), self.pairs.syncs(devices) if with_syncs else None
         beside = self.pairs.beside(devices, times, whole_devices) if side_by_side and len(devices) > 1 else None
-        groups = [each for each in (links, syncs, beside) if each is not None]
+        series = [figures for figures in (links, syncs, beside) if figures is not None]
         run = self._run
         run.step("profiling transfers" + " and devices side by side" * bool(beside))
-        settle([each.series for each in groups], run.effort.most_windows, lambda: run.left_s < 0, run.on_note)
+        settle(series, run.effort.most_windows, lambda: run.left_s < 0, run.on_note)
         with suppress(CandidateFailed):
             run.client.call(ask(Measurer.forget_probes), PROBE_LIMIT_S)
-        found = [each.result() for each in groups]
+        results = [figures.result() for figures in series]
         if beside is not None and self._has_one_course:
-            times = tuple(map(self.devices.corrected, times, alone_of(beside.series, len(devices)).tolist()))
-        link_profile = self.pairs.link_profile(found[0], None if syncs is None else found[1], len(devices))
-        contention = None if beside is None else self.pairs.contention(devices, beside, found[-1])
+            times = tuple(map(self.devices.corrected, times, alone_of(beside, len(devices)).tolist()))
+        link_profile = self.pairs.link_profile(results[0], None if syncs is None else results[1], len(devices))
+        contention = None if beside is None else self.pairs.contention(devices, beside, results[-1])
         return ModelProfile(devices=times, links=link_profile, contention=contention)

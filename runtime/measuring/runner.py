@@ -74,7 +74,7 @@ class Taken:
     Attributes:
         slowest_open_s: The longest that one took to open.
         part_s: The longest that one part of a candidate of several took to open.
-        values_s: Seconds that measuring each value took: an inference, or all that a period is measured by.
+        values_s: Seconds that each value took to measure: an inference, or all inferences of a period.
         scenario_s: Seconds of each inference of weighted means, by candidate and scenario.
     """
 
@@ -96,7 +96,7 @@ class Taken:
 
     def scenario_medians_s(self, key: str, runs: int) -> tuple[float, ...]:
         """Return medians of each scenario over the last ``runs`` weighted means; empty without several scenarios."""
-        return tuple(median(each[-runs:]) for each in self.scenario_s.get(key, ()))
+        return tuple(median(seconds[-runs:]) for seconds in self.scenario_s.get(key, ()))
 
 
 @dataclass(eq=False)
@@ -150,9 +150,9 @@ class CandidateRunner:
         """Return values of the objective over ``runs`` inferences. Raises CandidateFailed."""
         self._reopen_if_lost(key)
         begin_s = time.monotonic()
-        figures = [self._measured(quantity, key, runs) for quantity in self.objective.quantities]
-        most = max(map(len, figures))  # quantities that are measured less often count by their mean
-        even = [np.array(each if len(each) == most else np.mean(each)) for each in figures]
+        series = [self._measured(quantity, key, runs) for quantity in self.objective.quantities]
+        most = max(map(len, series))  # quantities that are measured less often count by their mean
+        even = [np.array(figures if len(figures) == most else np.mean(figures)) for figures in series]
         values: list[float] = np.broadcast_to(self.objective.value(*even), (most,)).tolist()
         self.taken.values_s.append((time.monotonic() - begin_s) / len(values))
         return values
@@ -188,7 +188,7 @@ class CandidateRunner:
         """Return seconds of ``runs`` inferences of one scenario, or weighted means over all. Raises CandidateFailed."""
         self._reopen_if_lost(key)
         stop_s = 0.5 * self.limits.run_s
-        if any(len(each.inferences) > 1 for each in self.scenarios):
+        if any(len(scenario.inferences) > 1 for scenario in self.scenarios):
             stop_s = min(stop_s, MOST_TURN_S)
         if scenario is None and len(self.scenarios) > 1:
             return self._weighted_s(key, runs, stop_s)
@@ -203,8 +203,8 @@ class CandidateRunner:
         while len(means_s) < runs and (not means_s or time.monotonic() < end_s):
             requests = [ask(Measurer.run, key, 1, stop_after_s, k) for k in range(len(self.scenarios))]
             taken_s = [self.client.call(request, self.limits.run_s)[0] for request in requests]
-            for known_s, seconds in zip(each_s, taken_s, strict=True):
-                known_s.append(seconds)
+            for of_scenario, seconds in zip(each_s, taken_s, strict=True):
+                of_scenario.append(seconds)
             means_s.append(float(weights @ taken_s))
         return means_s
 

@@ -73,7 +73,7 @@ def race(
         if left_s <= least_s:
             return Raced(best, tuple(tried), is_decided=False)
         names = {setting_name(setting): setting for setting in stage}
-        settings = {setting_name(best): best, **{name: {**best, **each} for name, each in names.items()}}
+        settings = {setting_name(best): best, **{name: {**best, **setting} for name, setting in names.items()}}
         comparison = compare_settings(settings, max(left_s / (len(stages) - number), least_s))
         winner, of_stage = winner_of(comparison, setting_name(best), names)
         tried += of_stage
@@ -87,18 +87,20 @@ def setting_name(setting: Mapping[str, str]) -> str:
     return ";".join(f"{key}={value}" for key, value in setting.items()) or "default"
 
 
-def winner_of(found: LatencyComparison, incumbent: str, others: Mapping[str, Setting]) -> tuple[str, tuple[Tried, ...]]:
+def winner_of(
+    comparison: LatencyComparison, incumbent: str, others: Mapping[str, Setting]
+) -> tuple[str, tuple[Tried, ...]]:
     """Return the name of the setting to go on with, the incumbent unless another is faster, and what was tried.
 
     If the incumbent failed, it is the fastest of the others, or still the incumbent if all failed.
     """
-    ran = [name for name in others if name in found.samples]
-    if incumbent not in found.samples:
-        failed = tuple(Tried(others[n], None, why) for n, why in found.failures.items() if n in others)
-        return (found.fastest(ran) if ran else incumbent), (*failed, *(Tried(others[n], None) for n in ran))
-    ratios = {name: found.ratio(name, incumbent, len(ran)) for name in ran}
+    ran = [name for name in others if name in comparison.samples]
+    if incumbent not in comparison.samples:
+        failed = tuple(Tried(others[n], None, why) for n, why in comparison.failures.items() if n in others)
+        return (comparison.fastest(ran) if ran else incumbent), (*failed, *(Tried(others[n], None) for n in ran))
+    ratios = {name: comparison.ratio(name, incumbent, len(ran)) for name in ran}
     tried = [Tried(others[name], ratio) for name, ratio in ratios.items()]
-    tried += [Tried(others[name], None, why) for name, why in found.failures.items() if name in others]
+    tried += [Tried(others[name], None, why) for name, why in comparison.failures.items() if name in others]
     faster = [name for name, ratio in ratios.items() if is_preferred(ratio)]
     return max(faster, key=lambda name: ratios[name].value, default=incumbent), tuple(tried)
 

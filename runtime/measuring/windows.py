@@ -26,7 +26,8 @@ DOUBT = 1.25
 
 def least_of(windows: FloatArray) -> FloatArray:
     """Return the least figures [K] of windows [W, K], NaN where none has one."""
-    return np.where(np.isnan(windows).all(axis=0), np.nan, np.fmin.reduce(windows, axis=0))
+    least: FloatArray = np.fmin.reduce(windows, axis=0)
+    return least
 
 
 def agreed(windows: FloatArray, tolerance: float, floor: float = 0.0) -> BoolArray:
@@ -35,13 +36,13 @@ def agreed(windows: FloatArray, tolerance: float, floor: float = 0.0) -> BoolArr
     Near is within a share of ``tolerance``, or within ``floor``. A figure that no window has counts as agreed.
     """
     near = windows <= np.maximum((1.0 + tolerance) * least_of(windows), least_of(windows) + floor)
-    found: BoolArray = (near.sum(axis=0) >= AGREEING) | np.isnan(windows).all(axis=0)
-    return found
+    is_agreed: BoolArray = (near.sum(axis=0) >= AGREEING) | np.isnan(windows).all(axis=0)
+    return is_agreed
 
 
-def figures_of(found: Beside) -> FloatArray:
+def figures_of(window: Beside) -> FloatArray:
     """Return the seconds of a window as figures [D + D D + W]: alone, beside each other, and of whole devices."""
-    return np.concatenate([found.alone_s, np.ravel(found.beside_s), found.whole_devices_s])
+    return np.concatenate([window.alone_s, np.ravel(window.beside_s), window.whole_devices_s])
 
 
 def factors_of(figures: FloatArray, num_devices: int) -> FloatArray:
@@ -76,17 +77,20 @@ class Series:
     """Figures that are measured window by window, and their check against cached ones, which may be wrong.
 
     ``measure`` returns the figures [K] of one window; ``what`` names them. ``tolerance`` and ``floor`` say when windows
-    agree, ``refutes`` whether the least figures contradict the cached ones, ``contradicts`` whether they contradict
-    each other.
+    agree, ``contradicts`` whether the least figures contradict each other. ``derive`` makes what is cached from the
+    least figures, and ``refutes`` says whether that contradicts what was ``cached``, None if nothing was. ``keep``
+    caches it or, for None, deletes it.
     """
 
     what: str
     measure: Callable[[], FloatArray]
     tolerance: float
+    refutes: Callable[[FloatArray, FloatArray], bool]
     floor: float = 0.0
-    refutes: Callable[[FloatArray], bool] | None = None
-    """None if nothing is cached."""
     contradicts: Callable[[FloatArray], bool] = lambda _: False
+    cached: FloatArray | None = None
+    derive: Callable[[FloatArray], FloatArray] = lambda least: least
+    keep: Callable[[FloatArray | None], None] = lambda _: None
     windows: list[FloatArray] = field(default_factory=list, init=False)
 
     @property
@@ -98,7 +102,9 @@ class Series:
     def is_confirmed(self) -> bool:
         """Return whether the first windows do not refute the cached figures; without time for any, nothing does."""
         first = self.windows[:CHECKING]
-        return self.refutes is not None and not (first and self.refutes(least_of(np.array(first))))
+        if self.cached is None or not first:
+            return self.cached is not None
+        return not self.refutes(self.cached, self.derive(least_of(np.array(first))))
 
     @property
     def is_agreed(self) -> bool:
@@ -111,6 +117,19 @@ class Series:
         """Return whether no more windows are needed."""
         return (len(self.windows) >= CHECKING and self.is_confirmed) or self.is_agreed
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether the figures can be believed."""
+        return self.is_confirmed or self.is_agreed
+
+    def result(self) -> FloatArray:
+        """Return the cached figures if windows confirm them, else those of windows, which are cached if they agree."""
+        if self.cached is not None and self.is_confirmed:
+            return self.cached
+        seen = self.derive(self.least)
+        self.keep(seen if self.is_agreed else None)
+        return seen
+
 
 def settle(
     series: Sequence[Series], most: int, is_over: Callable[[], bool], say: Callable[[str], None] = lambda _: None
@@ -120,9 +139,9 @@ def settle(
     ``say`` is told which cached figures are measured again.
     """
     for number in range(most):
-        for each in [each for each in series if not each.is_settled]:
+        for figures in [figures for figures in series if not figures.is_settled]:
             if number and is_over():
                 return
-            if number == CHECKING and each.refutes is not None:
-                say(f"what was kept of {each.what} is not what is measured now; measuring it again")
-            each.windows.append(each.measure())
+            if number == CHECKING and figures.cached is not None:
+                say(f"what was kept of {figures.what} is not what is measured now; measuring it again")
+            figures.windows.append(figures.measure())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,11 +20,11 @@ import psutil
 
 from hsdag.base.errors import ExecutionError
 from hsdag.base.processes import Compiling, main
-from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.ir.device import DeviceIndex, DeviceSpec, hetero_properties
 from hsdag.ir.elements import array_of
 from hsdag.ir.placement.copies import CopiedModel
 from hsdag.ir.placement.prepared import COPY_MARK
-from hsdag.runtime.machine.devices import device_calls, make_core, type_name
+from hsdag.runtime.machine.devices import PRECISION, device_calls, infer_checked, make_core, property_text
 from hsdag.runtime.machine.settings import Offer
 from hsdag.runtime.measuring.candidates import Compiler, OpenCandidates
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE, halved, op_alone, output_difference, outputs_on, up_to
@@ -33,10 +32,10 @@ from hsdag.runtime.measuring.inferences import (
     REQUESTS_IN_FLIGHT,
     CourseRunner,
     make_courses,
+    repeats,
     requests_in_flight,
     steady_period_s,
 )
-from hsdag.runtime.measuring.kept_probes import KeptProbes
 from hsdag.runtime.measuring.measured_model import MeasuredModel
 from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import (
@@ -54,7 +53,7 @@ from hsdag.runtime.measuring.messages import (
     Probed,
     WorkerSetup,
 )
-from hsdag.runtime.measuring.probes import COUNTERS, probe_model, sync_s
+from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_request, stretch, sync_s, times_beside
 from hsdag.runtime.timeline import Timeline
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
@@ -75,7 +74,7 @@ class Worker(CallHandler):
         self.measured = MeasuredModel(setup)
         self.compiler = Compiler(self.measured, tell)
         self.candidates = OpenCandidates(self.compiler)
-        self.probes = KeptProbes(self.compiler)
+        self._probes: dict[object, Any] = {}  # requests of small models, and of the model on devices side by side
         if setup.devices:  # now, so that they do not count against the limit of the first request
             _ = self.measured.courses
 
@@ -93,12 +92,11 @@ class Worker(CallHandler):
         They are those of the scenario with an index, or weighted means over all scenarios.
         """
         runner = self.candidates.requests[key]
-        times_s: list[float] = []
-        end = time.perf_counter() + stop_after_s
         with device_calls():
-            while len(times_s) < runs and (not times_s or time.perf_counter() < end):
-                times_s.append(runner.weighted_s() if scenario is None else runner.seconds(runner.courses[scenario]))
-        return times_s
+            return [
+                runner.weighted_s() if scenario is None else runner.seconds(runner.courses[scenario])
+                for _ in repeats(runs, stop_after_s)
+            ]
 
     def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
         """Return the seconds per inference with ``requests`` in flight over ``runs``, fewer after ``most_s`` seconds.
@@ -152,7 +150,7 @@ class Worker(CallHandler):
             return output_difference(outputs(key), outputs(reference))
         by_chance = self._by_chance(key, reference)
         if not all(drawn):
-            others = [not each for each in drawn]
+            others = [not is_drawn for is_drawn in drawn]
             sure = output_difference(*(list(compress(outputs(k), cycle(others))) for k in (key, reference)))
             return sure if by_chance is None else max(sure, by_chance, key=_apart)
         if by_chance is None:
@@ -170,10 +168,10 @@ class Worker(CallHandler):
         firsts, drawn = self.candidates.firsts, self.measured.drawn
         with suppress(ExecutionError):
             self.open(_BY_DEFAULT, Candidate("CPU"))
-        opinions = [firsts[each] for each in (reference, _BY_DEFAULT) if each in firsts]
+        opinions = [firsts[k] for k in (reference, _BY_DEFAULT) if k in firsts]
         self.close(_BY_DEFAULT)
-        own = list(compress(firsts[key], cycle(drawn)))
-        distances = [output_difference(own, list(compress(each, cycle(drawn)))) for each in opinions]
+        outputs = list(compress(firsts[key], cycle(drawn)))
+        distances = [output_difference(outputs, list(compress(other, cycle(drawn)))) for other in opinions]
         best = min(distances, key=_apart)
         return best if _apart(best) <= RANDOM_ALIKE else None
 
@@ -220,18 +218,30 @@ class Worker(CallHandler):
 
     def probe(self, what: Probe) -> Probed:
         """Return the figures of a probe; its model is kept until ``forget_probes``."""
-        return self.probes.probe(what)
+        key = what.devices, what.kind, what.tensors, what.size_bytes
+        if key not in self._probes:
+            with device_calls():
+                self._probes[key] = probe_request(self.compiler.core, self.compiler.specs, what)
+        return probe(self._probes[key], what)
 
     def pulse(self) -> list[float]:
         """Return the seconds of the same small model on each physical device, at all of them at once.
 
         They show how much of the machine is available now.
         """
-        return self.probes.pulse()
+        with device_calls():
+            if "pulse" not in self._probes:
+                model, core = probe_model("compute"), self.compiler.core
+                names = dict.fromkeys(spec.plugin for spec in self.compiler.specs)
+                requests = [core.compile_model(model, name).create_infer_request() for name in names]
+                for request in requests:
+                    infer_checked(request)
+                self._probes["pulse"] = requests
+            return stretch(self._probes["pulse"])
 
     def forget_probes(self) -> None:
         """Release the compiled models of probes and of devices side by side."""
-        self.probes.forget()
+        self._probes.clear()
 
     def sync(self, devices: Sequence[DeviceSpec], what: Probe) -> float:
         """Return the seconds of a sync of two devices, by a probe."""
@@ -248,7 +258,10 @@ class Worker(CallHandler):
         """
         if kind == "model" and self.measured.has_state:
             return None
-        return self.probes.contention(devices, kind, whole_devices)
+        key = kind, DeviceIndex.of((*devices, *whole_devices)).openvino_names
+        if key not in self._probes:
+            self._probes[key] = _requests_beside(self.compiler, (*devices, *whole_devices), kind)
+        return times_beside(self._probes[key], len(whole_devices))
 
     @device_calls()
     def compare_outputs(
@@ -281,10 +294,10 @@ class Worker(CallHandler):
             used.infer(smaller)
         except RuntimeError:  # halves of these inputs may contradict each other
             return None
-        found, expected = (
+        outputs = (
             [array_of(request.get_output_tensor(k)) for k in range(len(model.outputs))] for request in (used, new)
         )
-        return output_difference(found, expected)
+        return output_difference(*outputs)
 
     @device_calls()
     def list_devices(self, plugin: str | None = None) -> tuple[str, ...]:
@@ -293,10 +306,10 @@ class Worker(CallHandler):
         if plugin is None:
             return tuple(str(name) for name in core.available_devices)
         try:
-            ids = [str(each) for each in core.get_property(plugin, "AVAILABLE_DEVICES")]
+            ids = [str(number) for number in core.get_property(plugin, "AVAILABLE_DEVICES")]
         except RuntimeError:
             return ()
-        return tuple(f"{plugin}.{each}" if len(ids) > 1 else plugin for each in ids)
+        return tuple(f"{plugin}.{number}" if len(ids) > 1 else plugin for number in ids)
 
     @device_calls()
     def device_facts(self, spec: DeviceSpec) -> DeviceFacts:
@@ -310,14 +323,14 @@ class Worker(CallHandler):
             except RuntimeError:
                 return None
 
-        kind, hint = said("DEVICE_TYPE"), said("INFERENCE_PRECISION_HINT")
+        kind, hint = said("DEVICE_TYPE"), said(PRECISION)
         return DeviceFacts(
             full_name=str(said("FULL_DEVICE_NAME")),
-            kind=None if kind is None else str(kind).rpartition(".")[2].lower(),
+            kind=None if kind is None else property_text(kind).lower(),
             plugin_version=", ".join(str(version.build_number) for version in core.get_versions(name).values()),
             memory_bytes=device_memory_bytes(core, name),
-            capabilities=tuple(str(each) for each in said("OPTIMIZATION_CAPABILITIES") or ()),
-            precision=None if hint is None else type_name(hint),
+            capabilities=tuple(map(str, said("OPTIMIZATION_CAPABILITIES") or ())),
+            precision=None if hint is None else property_text(hint),
         )
 
     @device_calls()
@@ -326,9 +339,25 @@ class Worker(CallHandler):
         model = probe_model("compute")
         single = replace(spec, properties={**spec.properties, **CPU_IN_SINGLE.properties})
         courses = make_courses(model, (), 0, None)
-        expected, default, in_single = (outputs_on(each, model, courses) for each in (CPU_IN_SINGLE, spec, single))
+        expected, default, in_single = (outputs_on(device, model, courses) for device in (CPU_IN_SINGLE, spec, single))
         distances = output_difference(default, expected), output_difference(in_single, expected)
         return Precision(*distances, _driver(spec, model))
+
+
+def _requests_beside(compiler: Compiler, devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
+    """Return requests of the model, or of a small one, on each device, which have run once."""
+    measured = compiler.measured
+    model = measured.model if kind == "model" else probe_model(kind)
+    core, names = compiler.core_of(devices), DeviceIndex.of(devices).openvino_names
+    with compiler.compiling(",".join(names)), device_calls():
+        compiled = [core.compile_model(model, name) for name in names]
+        if kind == "model":
+            requests = [measured.runner(on_device).stream(measured.courses[0]) for on_device in compiled]
+        else:
+            requests = [on_device.create_infer_request() for on_device in compiled]
+        for request in requests:
+            infer_checked(request)
+    return requests
 
 
 def _driver(spec: DeviceSpec, model: ov.Model) -> str | None:
@@ -359,10 +388,8 @@ def op_times(
     """Return the times of a compiled model's primitives, weighted means over the courses that its requests run.
 
     ``counted`` has performance counters, ``plain`` has none; ``names`` [N] are the model's ops. Both run each course in
-    turn up to ``runs`` times, ending early after ``for_s`` seconds in all.
-    ``primitives`` are ``[ops, seconds, submodel, type]`` in order of execution: the indices of all ops that
-    the primitive computes, none for what the plugin added by itself, and the submodel of HETERO's that it is in.
-    ``latency_s`` is that of the plain runs, ``spread`` their interquartile range over it.
+    turn up to ``runs`` times, ending early after ``for_s`` seconds in all. The latency and its spread are those of the
+    plain runs.
     """
     index = {name: v for v, name in enumerate(names)}
     seconds: dict[str, float] = defaultdict(float)
@@ -372,8 +399,7 @@ def op_times(
     for course in counted.courses:
         taken: dict[str, list[float]] = defaultdict(list)
         plain_s: list[float] = []
-        end = time.perf_counter() + for_s / len(counted.courses)
-        while len(plain_s) < runs and (len(plain_s) < 3 or time.perf_counter() < end):
+        for _ in repeats(runs, for_s / len(counted.courses), least=3):
             with device_calls():
                 plain_s.append(plain.seconds(course))
                 counted.seconds(course)

@@ -100,7 +100,7 @@ class Attribution:
 
     def _of_parts(self, costs: Any) -> Iterator[Limit]:
         """Yield the limits under the work-conserving executor: work of devices, launches, transfers and slow-downs."""
-        parts = costs.table.parts(self.placement, self.objective, self.priority)
+        parts = costs.table.parts(self.placement, self.priority, by_load=self.objective.is_steady)
         if parts is None:
             return
         per_device = costs.parameters.reshape(4, -1)  # [4, D] of work, a launch, a byte read and a byte written

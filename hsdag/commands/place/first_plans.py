@@ -60,7 +60,7 @@ def first_splits(
     if costs is None or profile is None:
         return known
     plans = splits_that_fit(problem)
-    free = session.model.costs(profile.without_contention, options.search_executor)
+    free = session.model.costs(profile.model_copy(update={"contention": None}), options.search_executor)
     values = [model_values(problem, each, plans) for each in (costs, free) if plans]
     return list(dict.fromkeys([*known, *(plans[int(np.argmin(each))] for each in values)]))
 

@@ -111,10 +111,3 @@ def test_assumed_costs_are_of_operations_and_bytes() -> None:
     costs = CutCosts.assumed(graph, 2)
     np.testing.assert_allclose(costs.op_s, [[2e6 / 1e11 + 4000 / 2e10] * 2, [0.0, 0.0]])
     np.testing.assert_allclose([costs.read_s_per_byte, costs.write_s_per_byte], np.full((2, 2), 1 / 3e9))
-
-
-def test_parts_that_form_a_cycle_have_no_schedule() -> None:
-    graph = graph_from_edges(["Parameter", "MatMul", "MatMul", "MatMul", "Result"], [(0, 1), (1, 2), (2, 3), (3, 4)])
-    instances = instances_of(graph, np.asarray([0, 0, 1, 0, 0]))
-    with pytest.raises(ValueError, match="parts wait for each other in a cycle"):
-        part_schedule(graph, instances, Partition(np.asarray([0, 1, 0]), 2), CutCosts.assumed(graph, 2))

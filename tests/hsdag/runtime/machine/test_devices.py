@@ -10,6 +10,7 @@ import pytest
 
 from hsdag.base.errors import DeviceError, OptionError
 from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.machine import devices
 from hsdag.runtime.machine.devices import (
     PRECISION,
     CpuTopology,
@@ -52,7 +53,8 @@ def test_cores_of_both_kinds_are_counted_as_linux_lists_them(
             (tmp_path / kind).mkdir()
             (tmp_path / kind / "cpus").write_text(f"{text}\n")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(usable))
-    assert cpu_topology(tmp_path) == CpuTopology(*expected)
+    monkeypatch.setattr(devices, "CPU_LISTS", tmp_path)
+    assert cpu_topology() == CpuTopology(*expected)
 
 
 @pytest.mark.parametrize(

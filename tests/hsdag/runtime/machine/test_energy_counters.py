@@ -19,8 +19,9 @@ def written(path: Path, text: object) -> Path:
 
 
 @pytest.fixture
-def sysfs(tmp_path: Path) -> Path:
+def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with its cores and its memory, and a GPU beside them."""
+    monkeypatch.setenv(ROOT, str(tmp_path))
     zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core", "intel-rapl:0:1": "dram", "intel-rapl:1": "psys"}
     for zone, name in zones.items():
         folder = tmp_path / "class" / "powercap" / zone
@@ -34,7 +35,7 @@ def sysfs(tmp_path: Path) -> Path:
 
 
 def test_packages_memory_and_other_devices_count_once(sysfs: Path) -> None:
-    ranges = EnergyCounters.find(sysfs).ranges
+    ranges = EnergyCounters.find().ranges
     assert {str(path.relative_to(sysfs / "class")): ends for path, ends in ranges.items()} == {
         "powercap/intel-rapl:0/energy_uj": 1000.0,
         "powercap/intel-rapl:0:1/energy_uj": 1000.0,
@@ -43,7 +44,7 @@ def test_packages_memory_and_other_devices_count_once(sysfs: Path) -> None:
 
 
 def test_joules_are_counted_on_where_a_counter_wraps_around(sysfs: Path) -> None:
-    counters = EnergyCounters.find(sysfs)
+    counters = EnergyCounters.find()
     before = counters.counts()
     written(sysfs / "class/powercap/intel-rapl:0/energy_uj", 50)  # 99 more to 999, one to 0, 50 more
     written(sysfs / "class/hwmon/hwmon3/energy1_input", 12)
@@ -56,10 +57,10 @@ def test_counters_of_cores_and_packages_alike_are_read_without_powercap_only(sys
     for number, label in ((1, "Ecore000"), (2, "Esocket0")):
         written(amd / f"energy{number}_input", 5)
         written(amd / f"energy{number}_label", label)
-    assert amd / "energy2_input" not in EnergyCounters.find(sysfs).ranges
+    assert amd / "energy2_input" not in EnergyCounters.find().ranges
     for zone in (sysfs / "class" / "powercap").iterdir():
         (zone / "energy_uj").unlink()
-    found = EnergyCounters.find(sysfs).ranges
+    found = EnergyCounters.find().ranges
     assert amd / "energy2_input" in found
     assert amd / "energy1_input" not in found
 
@@ -72,7 +73,8 @@ def test_without_counters_place_says_so_before_any_work(tmp_path: Path, monkeypa
         PlaceOptions(objective=ENERGY).check()
 
 
-def test_counters_that_may_not_be_read_name_the_command(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("sysfs")
+def test_counters_that_may_not_be_read_name_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
     with pytest.raises(DeviceError, match=r"energy_uj counts energy and cannot be read: run 'sudo chmod a\+r "):
-        EnergyCounters.find(sysfs)
+        EnergyCounters.find()

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from hsdag.runtime.machine import usable
 from hsdag.runtime.machine.usable import OtherPrograms, Seconds, in_parts, usable_cpus, usable_memory_bytes
 
 WIDE = {"a/b/memory.max": "9000", "a/b/memory.current": "600", "a/b/memory.stat": "anon 600"}
@@ -22,24 +23,25 @@ CFS = {"cpu,cpuacct/job/cpu.cfs_quota_us": "500000", "cpu,cpuacct/job/cpu.cfs_pe
 
 
 @pytest.fixture(autouse=True)
-def _a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight processors, and 1,000 bytes available."""
+def _a_small_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight processors, 1,000 bytes available, and the control groups of a folder."""
+    monkeypatch.setattr(usable, "OWN_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(usable, "CONTROL_GROUPS", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
 
 
-def written(folder: Path, membership: str, files: Mapping[str, str]) -> tuple[Path, Path]:
-    """A file of memberships, and a control group file system of these files."""
+def write(folder: Path, membership: str, files: Mapping[str, str]) -> None:
+    """Write a file of memberships, and a control group file system of these files."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text + "\n")
     (folder / "cgroup").write_text(membership + "\n")
-    return folder / "cgroup", folder
 
 
-def test_without_control_groups_the_machine_counts(tmp_path: Path) -> None:
-    assert usable_cpus(tmp_path / "none", tmp_path) == 8
-    assert usable_memory_bytes(tmp_path / "none", tmp_path) == 1000
+def test_without_control_groups_the_machine_counts() -> None:
+    assert usable_cpus() == 8
+    assert usable_memory_bytes() == 1000
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,8 @@ def test_without_control_groups_the_machine_counts(tmp_path: Path) -> None:
 def test_processors_are_limited_by_quotas(
     membership: str, files: dict[str, str], expected: int, tmp_path: Path
 ) -> None:
-    assert usable_cpus(*written(tmp_path, membership, files)) == expected
+    write(tmp_path, membership, files)
+    assert usable_cpus() == expected
 
 
 @pytest.mark.parametrize(
@@ -74,7 +77,8 @@ def test_processors_are_limited_by_quotas(
 def test_memory_is_limited_by_what_groups_leave(
     membership: str, files: dict[str, str], expected: float, tmp_path: Path
 ) -> None:
-    assert usable_memory_bytes(*written(tmp_path, membership, files)) == expected
+    write(tmp_path, membership, files)
+    assert usable_memory_bytes() == expected
 
 
 @pytest.mark.parametrize(("num", "parts"), [(0, [(0, 5)]), (1, [(0, 5)]), (2, [(0, 2), (2, 5)])])

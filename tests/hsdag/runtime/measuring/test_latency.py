@@ -18,7 +18,6 @@ from hsdag.runtime.measuring.latency import (
     _CountedRounds,
     measure_in_rounds,
     paired_ratio,
-    sound_rounds,
     warm_up,
 )
 
@@ -250,6 +249,17 @@ def test_a_warm_up_ends_where_two_medians_agree_or_it_takes_too_long_whatever_th
     assert taken == runs
 
 
+def rounds_of(pulses_s: list[list[float]], **num_turns: int) -> _CountedRounds:
+    """Rounds with these pulses around them, and candidates that ran only the first of them."""
+    rounds = _CountedRounds(pulses_s[0], ())
+    for number, pulse_s in enumerate(pulses_s[1:]):
+        for name, num in num_turns.items():
+            if number < num:
+                rounds.add(name, [1.0])
+        rounds.end(pulse_s)
+    return rounds
+
+
 @pytest.mark.parametrize(
     ("pulses_s", "least", "sound"),
     [
@@ -260,10 +270,10 @@ def test_a_warm_up_ends_where_two_medians_agree_or_it_takes_too_long_whatever_th
     ],
 )
 def test_rounds_beside_a_long_pulse_do_not_count(pulses_s: list[float], least: int, sound: list[int]) -> None:
-    assert sound_rounds([[each] for each in pulses_s], least).tolist() == [bool(each) for each in sound]
+    assert rounds_of([[each] for each in pulses_s]).counted(least).tolist() == [bool(each) for each in sound]
     on_another = [[1e-4, each] for each in pulses_s]
-    assert sound_rounds(on_another, least).tolist() == [bool(each) for each in sound]
-    assert sound_rounds([[] for _ in pulses_s], least).all()
+    assert rounds_of(on_another).counted(least).tolist() == [bool(each) for each in sound]
+    assert rounds_of([[] for _ in pulses_s]).counted(least).all()
 
 
 def test_a_candidate_without_a_rival_is_measured_for_as_long_as_is_asked_for_or_the_least_of_rounds() -> None:
@@ -282,15 +292,18 @@ def test_rounds_that_are_judged_as_they_come_are_judged_as_all_of_them_are(is_mi
     pulses_s = np.exp(0.3 * rng.standard_normal((40, 2))).tolist()
     if is_missing:
         pulses_s[20] = []
-    known, taken = _CountedRounds(pulses_s[0]), list[tuple[float, ...]]()
+    rounds, taken = _CountedRounds(pulses_s[0], ()), list[tuple[float, ...]]()
     for number, pulse_s in enumerate(pulses_s[1:], start=2):
         taken.append(tuple(rng.random(3).tolist()))
-        known.add("c", taken[-1])
-        known.end(pulse_s)
-        sound = sound_rounds(pulses_s[:number])
-        assert known.sound.tolist() == sound.tolist()
-        counted = tuple(each for each, counts in zip(taken, sound, strict=True) if counts)
-        assert known.medians_s("c", sound).tolist() == Samples(counted).round_medians_s.tolist()
+        rounds.add("c", taken[-1])
+        rounds.end(pulse_s)
+        sound = np.ones(number - 1, dtype=np.bool_)
+        if all(pulses_s[:number]):
+            times = np.array(pulses_s[:number]) / np.min(pulses_s[:number], axis=0)
+            sound = np.maximum(times[:-1], times[1:]).max(axis=1) <= 1.3
+        assert rounds.sound.tolist() == sound.tolist()
+        counted = tuple(turn for turn, counts in zip(taken, sound, strict=True) if counts)
+        assert rounds.medians_s("c", sound).tolist() == Samples(counted).round_medians_s.tolist()
 
 
 def test_an_interval_of_one_round_has_no_ends_that_a_file_could_hold() -> None:
@@ -301,8 +314,8 @@ def test_an_interval_of_one_round_has_no_ends_that_a_file_could_hold() -> None:
 
 def test_a_candidate_that_ended_early_keeps_the_least_disturbed_of_its_rounds() -> None:
     pulses_s = [[3.0], [2.0], [2.0], [1.0], [1.0]]
-    assert sound_rounds(pulses_s).tolist() == [False, False, False, True]
-    assert sound_rounds(pulses_s, ran=[4, 2]).tolist() == [False, True, False, True]
+    assert rounds_of(pulses_s).counted(0).tolist() == [False, False, False, True]
+    assert rounds_of(pulses_s, whole=4, early=2).counted(0).tolist() == [False, True, False, True]
 
 
 def test_rounds_in_which_the_machine_gave_less_are_repeated_and_told() -> None:

@@ -255,7 +255,7 @@ def test_syncs_are_of_each_pair_and_size_and_unknown_where_the_executor_does_not
             crashes(what)
         return float(what.size_bytes * (1 + THREE.index(pair[1])))
 
-    found = by_pair(profiler_of(answer, "Convolution", "MatMul").pairs.syncs(THREE).series.measure(), 3)
+    found = by_pair(profiler_of(answer, "Convolution", "MatMul").pairs.syncs(THREE).measure(), 3)
     for table, size in zip(found, SYNC_BYTES, strict=True):
         expected = [[np.nan, 2.0, 3.0], [2.0, np.nan, np.nan], [3.0, np.nan, np.nan]]
         np.testing.assert_array_equal(table, size * np.array(expected))
@@ -272,7 +272,7 @@ def test_links_of_a_device_that_runs_no_probe_are_means_of_the_others() -> None:
         return Probed(1e-5 + crossed, 1e-6, what.size_bytes)
 
     pairs = profiler_of(answer, "Convolution").pairs
-    links = pairs.link_profile(pairs.links(THREE).series.measure(), None, 3)
+    links = pairs.link_profile(pairs.links(THREE).measure(), None, 3)
     np.testing.assert_allclose(links.latency_s[[0, 2, 0, 1], [2, 0, 1, 0]], [3e-5, 1e-5, 3e-5, 1e-5], rtol=0.05)
     np.testing.assert_allclose(links.latency_s[1, 1], 2e-5, rtol=0.05)  # of all that are known
     assert links.bandwidth_bytes_per_s.min() > 1e9

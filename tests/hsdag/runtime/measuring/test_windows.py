@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -72,8 +73,10 @@ def series_of(values: Sequence[float], kept: float | None = None, most: float = 
     def measure() -> FloatArray:
         return np.array([left.pop(0) if len(left) > 1 else left[0]])
 
-    refutes = None if kept is None else lambda least: are_apart(np.array([kept]), least, 1.25)
-    return Series("x", measure, 0.15, refutes=refutes, contradicts=lambda least: bool(least[0] > most))
+    series = Series("x", measure, 0.15, refutes=partial(are_apart, times=1.25))
+    series.cached = None if kept is None else np.array([kept])
+    series.contradicts = lambda least: bool(least[0] > most)
+    return series
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.measuring import probes
+from hsdag.runtime.measuring import worker as worker_process
+from hsdag.runtime.measuring.candidates import Compiler
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
 from hsdag.runtime.measuring.messages import Candidate, Probe, WorkerSetup, automatic_targets
 from hsdag.runtime.measuring.worker import Worker
@@ -151,13 +153,13 @@ def test_devices_are_listed_and_say_what_they_are_and_compute_in() -> None:
 def test_a_window_has_devices_alone_and_side_by_side_and_whole_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "LEAST_STRETCH_S", 0.0)
     worker = Worker(WorkerSetup(None))
-    compiled, original = list[str](), worker.probes._requests_beside
+    compiled, original = list[str](), worker_process._requests_beside
 
-    def noted(devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
+    def noted(compiler: Compiler, devices: Sequence[DeviceSpec], kind: str) -> list[Any]:
         compiled.append(kind)
-        return original(devices, kind)
+        return original(compiler, devices, kind)
 
-    monkeypatch.setattr(worker.probes, "_requests_beside", noted)
+    monkeypatch.setattr(worker_process, "_requests_beside", noted)
     windows = [worker.contention(SPECS[:2], "compute", SPECS[2:]) for _ in range(2)]
     for found in windows:
         assert found is not None
