@@ -13,7 +13,7 @@ from hsdag.base.errors import SearchError
 State: TypeAlias = tuple[dict[str, torch.Tensor], dict[str, Any]]
 """All that is needed to resume a training: tensors by name, and JSON values by name."""
 
-STATES = 5
+STATES = 6
 """Version of the format of stored states; a state of another version is refused."""
 
 

@@ -91,34 +91,13 @@ class Schedules:
         )
         self._decoder = Decoder.of(tables, tail_s, scores, Rules())
 
-    def drawn(
-        self,
-        seeing: Seeing,
-        logits: torch.Tensor,
-        units: torch.Tensor,
-        exploring: Exploring,
-        generator: torch.Generator,
-    ) -> Episodes:
-        """Place units on devices that are drawn at random, and return the records.
-
-        Args:
-            seeing: Weights of the features of devices, and scores.
-            logits: Logits of the network, to which features and scores are added [B, S, D].
-            units: Units to place, in this order [S].
-            exploring: Share of uniform decisions, and temperature of the others.
-            generator: Source of randomness.
-        """
-        random = torch.rand(logits.shape[:2], generator=generator, dtype=torch.float64).numpy()
-        given = np.ascontiguousarray(seeing(logits, units).detach().numpy()), seeing.weights.detach().numpy()
-        return self._extended(units.numpy(), *given, exploring, random, np.zeros(random.shape, np.int64))
-
     def follow(self, units: IntArray, devices: IntArray) -> Episodes:
         """Place units [S] on devices [B, S], and return the records."""
         logits = np.zeros((*devices.shape, self._decoder.t.time_s.shape[1]), np.float32)
         weights = np.zeros(len(FEATURES), np.float32)
-        return self._extended(units, logits, weights, Exploring(), np.full(devices.shape, -1.0), devices)
+        return self.extend(units, logits, weights, Exploring(), np.full(devices.shape, -1.0), devices)
 
-    def _extended(
+    def extend(
         self,
         units: IntArray,
         logits: Float32Array,
@@ -127,6 +106,16 @@ class Schedules:
         random: FloatArray,
         home: IntArray,
     ) -> Episodes:
+        """Place units one after another, and return the records.
+
+        Args:
+            units: Units to place [S].
+            logits: Logits of devices without those of their features [B, S, D].
+            weights: Weights of the features of devices [F].
+            exploring: Share of uniform decisions, and temperature of the others.
+            random: Numbers in [0, 1) by which to draw; where they are negative, the device in ``home`` is taken [B, S].
+            home: Devices that are taken where none are drawn [B, S].
+        """
         b, s, d = logits.shape
         found = Episodes(
             order=np.zeros((b, s), np.int64),
@@ -141,23 +130,6 @@ class Schedules:
         decoder = self._decoder._replace(rules=rules, s=self._decoder.s._replace(direct=direct))
         extend_many(decoder, self._states, self._looks, units, logits, random, found)
         return found
-
-
-def joined_records(seen: Sequence[Episodes], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the records of all steps, joined: features of devices, and whether units could be placed on them.
-
-    Args:
-        seen: Records of each step, in order; empty if the policy does not see.
-        count: Number of schedules B.
-
-    The shapes are [B, U, D, F] and [B, U, D], or [B, 0] twice if the policy does not see.
-    """
-    if not seen:
-        return torch.zeros(count, 0), torch.zeros(count, 0)
-    features, able = (
-        np.concatenate(column, axis=1) for column in zip(*((s.features, s.able) for s in seen), strict=True)
-    )
-    return torch.from_numpy(features), torch.from_numpy(able)
 
 
 def _many(one: Any, count: int) -> Any:
@@ -291,6 +263,60 @@ class Decisions:
     features: torch.Tensor  # [U, D, F] features of devices, or [0] if the policy does not see
     able: torch.Tensor  # [U, D] whether the unit could be placed on a device, or [0] if the policy does not see
 
+    @classmethod
+    def of(cls, devices: torch.Tensor, log_ps: Sequence[torch.Tensor], steps: Sequence[Episodes]) -> list[Decisions]:
+        """Return the decisions of B plans.
+
+        Args:
+            devices: Devices of units [B, U].
+            log_ps: Log-probabilities that they were drawn with, [B, S] for each step; empty if they were not drawn.
+            steps: Records of each step; empty if the policy does not see.
+        """
+        undecided = torch.zeros(len(devices), 0)
+        log_p = torch.cat(log_ps, dim=1) if log_ps else undecided
+        features = able = undecided
+        if steps:
+            features = torch.from_numpy(np.concatenate([step.features for step in steps], axis=1))
+            able = torch.from_numpy(np.concatenate([step.able for step in steps], axis=1))
+        return list(map(cls, devices, log_p, features, able))
+
+
+class Draws:
+    """B plans that are drawn together, step by step.
+
+    Args:
+        seeing: Weights of the features of devices, and scores, which count if there are schedules.
+        schedules: Partial schedules, which the draws extend; None if the policy does not see.
+        exploring: Share of uniform decisions, and temperature of the others.
+        generator: Source of randomness.
+    """
+
+    def __init__(
+        self, seeing: Seeing, schedules: Schedules | None, exploring: Exploring, generator: torch.Generator
+    ) -> None:
+        self._seeing, self._schedules = seeing, schedules
+        self._exploring, self._generator = exploring, generator
+        self._log_ps = list[torch.Tensor]()
+        self._steps = list[Episodes]()
+
+    def choose(self, logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+        """Draw the devices [B, S] of units [S] by logits [B, S, D], minus infinity where a device lacks support."""
+        if self._schedules is None:
+            devices, log_p = drawn(logits, self._exploring, self._generator)
+        else:
+            random = torch.rand(logits.shape[:2], generator=self._generator, dtype=torch.float64).numpy()
+            scored = np.ascontiguousarray(self._seeing(logits, units).detach().numpy())
+            weights, home = self._seeing.weights.detach().numpy(), np.zeros(random.shape, np.int64)
+            step = self._schedules.extend(units.numpy(), scored, weights, self._exploring, random, home)
+            self._steps.append(step)
+            devices, log_p = torch.from_numpy(step.home), torch.from_numpy(step.log_p[..., 1])
+        self._log_ps.append(log_p.float())
+        return devices
+
+    def decisions(self, devices: torch.Tensor) -> list[Decisions]:
+        """Return the decisions that led to the devices of all units [B, U]."""
+        return Decisions.of(devices, self._log_ps, self._steps)
+
 
 class StepwisePolicy(LikelihoodPolicy):
     """A policy whose decisions are the devices of units; if it sees, units run in the order of decisions."""
@@ -308,28 +334,22 @@ class StepwisePolicy(LikelihoodPolicy):
         """Draw ``count`` plans at once; a unit is never placed on a device that does not support it."""
         devices = torch.zeros((count, len(self._supported)), dtype=torch.int64)
         schedules = None if self._tables is None else Schedules(*self._tables, count)
-        seen, log_ps = list[Episodes](), list[torch.Tensor]()
+        draws = Draws(self.network.seeing, schedules, exploring, generator)
 
         def choose(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-            if schedules is None:
-                able = logits.masked_fill(~self._supported[units], -torch.inf)
-                devices[:, units], log_p = drawn(able, exploring, generator)
-            else:
-                seen.append(schedules.drawn(self.network.seeing, logits, units, exploring, generator))
-                devices[:, units], log_p = torch.from_numpy(seen[-1].home), torch.from_numpy(seen[-1].log_p[..., 1])
-            log_ps.append(log_p)
+            devices[:, units] = draws.choose(logits.masked_fill(~self._supported[units], -torch.inf), units)
             return devices[:, units]
 
         self.network.decode(count, choose)
-        return self._rollouts(devices, torch.cat(log_ps, dim=1).float(), seen)
+        return self._rollouts(draws.decisions(devices))
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
         """Return rollouts whose decisions are the devices of plans."""
         devices = torch.tensor(np.stack([plan.placement for plan in plans]))
-        order, seen = self.network.order, list[Episodes]()
+        order, steps = self.network.order, list[Episodes]()
         if self._tables is not None:
-            seen = [Schedules(*self._tables, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
-        return self._rollouts(devices, devices.new_zeros((len(plans), 0)).float(), seen)
+            steps = [Schedules(*self._tables, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
+        return self._rollouts(Decisions.of(devices, [], steps))
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Return log-probabilities of all decisions, computed for all plans at once."""
@@ -345,13 +365,5 @@ class StepwisePolicy(LikelihoodPolicy):
         drawn_with = torch.cat([record.log_p for record in records])
         return Likelihood(log_p.reshape(-1), drawn_with, owner, entropy.reshape(-1))
 
-    def _rollouts(self, devices: torch.Tensor, log_p: torch.Tensor, seen: Sequence[Episodes]) -> list[Rollout]:
-        """Return the rollouts of B plans.
-
-        Args:
-            devices: Devices of the units [B, U].
-            log_p: Log-probabilities that they were drawn with [B, U], or [B, 0].
-            seen: Records of each step; empty if the policy does not see.
-        """
-        records = map(Decisions, devices, log_p, *joined_records(seen, len(devices)))
-        return [Rollout(Plan(record.device.numpy(), self._rank), record) for record in records]
+    def _rollouts(self, decisions: Sequence[Decisions]) -> list[Rollout]:
+        return [Rollout(Plan(each.device.numpy(), self._rank), each) for each in decisions]

@@ -277,7 +277,7 @@ def draws_of(trainer: Trainer) -> list[Rollout]:
     options = trainer.options
     chosen = set[Plan]()
     found = list[Rollout]()
-    count = max(options.plans_per_update, int(options.growth * len(trainer.buffer)))
+    count = options.plans_per_update
     share = rate(options.exploration, 0.0, trainer.progress)
     for attempt in range(options.resample_tries):
         draws = trainer.policy.draw(count - len(found), Exploring(share, HEAT**attempt), trainer.generator)
