@@ -119,19 +119,16 @@ class UnitGroups(NamedTuple):
 
 
 def groups_of(
-    costs: ScheduleProblem,
-    num_groups: int | None,
-    tokens: torch.Tensor | None = None,
-    order: IntArray | None = None,
+    costs: ScheduleProblem, order: IntArray, num_groups: int | None, tokens: torch.Tensor | None
 ) -> UnitGroups:
     """Return the groups of a problem's units.
 
     Args:
         costs: Costs of the units.
+        order: Order of units by which groups are visited [U].
         num_groups: Number of groups that merging leaves; None: each unit is a group.
-        tokens: Features of units, whose means are the features of groups [U, F]. By default, features are the
-            paper's: sums of times and of output bytes.
-        order: Order of units by which groups are visited [U]; by default, the problem's topological order.
+        tokens: Features of units, whose means are the features of groups [U, F]; None for the paper's features: sums of
+            times and of output bytes.
     """
     groups = Partition.identity(costs.num_ops) if num_groups is None else merge_and_colocate(costs, num_groups)
     labels = groups.labels
@@ -143,7 +140,7 @@ def groups_of(
         x /= np.bincount(labels)[:, None]
     able = np.ones((groups.num_groups, costs.num_devices), dtype=np.bool_)
     np.logical_and.at(able, labels, costs.supported)
-    visited = labels[costs.topological_order if order is None else order]
+    visited = labels[order]
     _, first = np.unique(visited, return_index=True)
     source, target = groups.quotient_edges(costs.edge_src, costs.edge_dst)
     return UnitGroups(
@@ -428,7 +425,7 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         """Return an untrained policy over groups of units, which Merge-and-Colocate makes if the options ask for it."""
         tokens = tokens_of(problem, with_costs=True) if self.options.wide_features else None
         order = order_of_visits(problem, sees=self.options.sees).numpy()
-        groups = groups_of(problem.known_costs, self.options.groups, tokens, order)
+        groups = groups_of(problem.known_costs, order, self.options.groups, tokens)
         network = PlacetoNetwork(groups, self.options, generator)
         return PlacetoPolicy(network, groups, self.options, problem.known_costs)
 

@@ -43,7 +43,7 @@ def sized(output_bytes: list[float]) -> ScheduleProblem:
 
 
 def policy_of(problem: ScheduleProblem, config: PlacetoConfig) -> PlacetoPolicy:
-    groups = groups_of(problem, config.groups)
+    groups = groups_of(problem, problem.topological_order, config.groups, None)
     return PlacetoPolicy(PlacetoNetwork(groups, config, generator(1)), groups, config, problem)
 
 
@@ -85,7 +85,8 @@ def test_ops_without_a_device_in_common_are_not_merged() -> None:
 
 
 def test_reachability_is_that_of_paths() -> None:
-    reaches = groups_of(sized([1.0] * 6), None).reaches.numpy()
+    problem = sized([1.0] * 6)
+    reaches = groups_of(problem, problem.topological_order, None, None).reaches.numpy()
     assert [np.flatnonzero(row).tolist() for row in reaches] == [[1, 2, 3, 4], [2, 3], [3], [], [], []]
 
 
