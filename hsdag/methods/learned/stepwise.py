@@ -84,11 +84,8 @@ class Schedules:
     def __init__(self, tables: Tables, tail_s: FloatArray, count: int) -> None:
         self._states = _many(ListState.of(tables), count)
         self._looks = _many(Outlook.of(tables), count)
-        row, rows = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
-        inner = np.zeros((len(FEATURES), 0), np.float32)
-        scores = Scores(
-            select=row, node=rows, seen=rows, inner=inner, inner_bias=row, outer=rows, out=row, direct=rows, own=rows
-        )
+        nothing = np.zeros((0, len(FEATURES)), np.float32)
+        scores = Scores.linear(nothing[:, 0], nothing, nothing)
         self._decoder = Decoder.of(tables, tail_s, scores, Rules())
 
     def follow(self, units: IntArray, devices: IntArray) -> Episodes:
@@ -117,7 +114,7 @@ class Schedules:
             home: Devices that are taken where none are drawn [B, S].
         """
         b, s, d = logits.shape
-        found = Episodes(
+        episodes = Episodes(
             order=np.zeros((b, s), np.int64),
             home=home.astype(np.int64),
             ready=np.zeros((b, 0), np.int64),
@@ -128,8 +125,8 @@ class Schedules:
         rules = Rules((1.0, exploring.heat), (0.0, exploring.share))
         direct = np.broadcast_to(weights, (s, len(weights))).copy()
         decoder = self._decoder._replace(rules=rules, s=self._decoder.s._replace(direct=direct))
-        extend_many(decoder, self._states, self._looks, units, logits, random, found)
-        return found
+        extend_many(decoder, self._states, self._looks, units, logits, random, episodes)
+        return episodes
 
 
 def _many(one: Any, count: int) -> Any:
@@ -145,7 +142,7 @@ def extend_many(
     units: IntArray,
     logits: Float32Array,
     random: FloatArray,
-    found: Episodes,
+    episodes: Episodes,
 ) -> None:
     """Place units one after another in each of B schedules, as ``decode_many`` does.
 
@@ -155,8 +152,8 @@ def extend_many(
         looks: Outlooks of the schedules, stacked.
         units: Units to place [S].
         logits: Logits of devices without those of their features [B, S, D].
-        random: Numbers in [0, 1) by which to draw; where they are negative, the device in ``found`` is taken [B, S].
-        found: Arrays that records are written to.
+        random: Numbers in [0, 1) by which to draw; where they are negative, the device in ``episodes`` is taken [B, S].
+        episodes: Arrays that records are written to.
     """
     for b in range(len(logits)):
         at = _decoder_of(c, states, looks, logits, b)
@@ -164,10 +161,10 @@ def extend_many(
         for i in range(len(units)):
             v = units[i]
             look_around(at, v)
-            permit(c.t, w, v, 1.0, found.able[b, i])
-            describe(at, v, found.features[b, i])
-            home = choose_device(at, v, i, found, b, i, random[b, i])
-            found.home[b, i] = home
+            permit(c.t, w, v, 1.0, episodes.able[b, i])
+            describe(at, v, episodes.features[b, i])
+            home = choose_device(at, v, i, episodes, b, i, random[b, i])
+            episodes.home[b, i] = home
             assign_and_free(c.t, state, w, v, home, max(state.free_s[home], w.ready_s[v, home]))
             send(c.t, state, w, v, home)
             offer(c.t, state, w, v, 0)

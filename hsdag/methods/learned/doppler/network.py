@@ -213,5 +213,5 @@ class DualNetwork(nn.Module):
             outer=self.outer.weight.t(),
             out=self.out,
             direct=(SEEN_PACE * self.direct).expand(len(h), -1),
-            own=own.get("place", h.new_zeros(len(h), inputs.costs.num_devices)),
+            bias=own.get("place", h.new_zeros(len(h), inputs.costs.num_devices)),
         )

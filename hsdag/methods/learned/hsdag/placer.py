@@ -18,7 +18,6 @@ from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.decoding import (
-    FEATURES,
     Ascent,
     Episodes,
     Float32Array,
@@ -170,20 +169,8 @@ class GroupPolicy(Policy):
         groups = self._groups(tuple(parses))
         pooled, edges, of_edges = self.network.embed(view, groups)
         select = self._urgency + (self.network.urgency(view) if self._config.learns_order else 0.0)
-        own = self.network.logits(pooled, groups).clamp(min=LEAST_LOGIT)
-        direct = self.network.weights(pooled)
-        nothing = torch.zeros(len(select), 0)
-        scores = Scores(
-            select=select,
-            node=nothing,
-            seen=nothing,
-            inner=torch.zeros(len(FEATURES), 0),
-            inner_bias=nothing[0],
-            outer=torch.zeros(0, 0),
-            out=nothing[0],
-            direct=direct,
-            own=own,
-        )
+        logits = self.network.logits(pooled, groups).clamp(min=LEAST_LOGIT)
+        scores = Scores.linear(select, self.network.weights(pooled), logits)
         shape = (len(parses), -1)
         if len(edges):
             edges, of_edges = edges.reshape(shape), of_edges.reshape(shape)
