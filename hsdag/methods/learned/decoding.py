@@ -155,14 +155,7 @@ class Decoder(NamedTuple):
 
     @staticmethod
     def of(tables: Tables, tail_s: FloatArray, scores: Scores[Float32Array], rules: Rules) -> Decoder:
-        """Return a decoder with empty buffers.
-
-        Args:
-            tables: Costs of the problem.
-            tail_s: Least time from the end of an op on a device to the end of all ops, as of ``tails_of`` [N, D].
-            scores: Tables that the networks computed.
-            rules: Distributions that decisions are drawn from.
-        """
+        """Return a decoder with empty buffers; ``tail_s`` [N, D] is that of ``tails_of``."""
         n, d = tables.time_s.shape
         return Decoder(
             tables,
@@ -275,7 +268,6 @@ def _select(c: Decoder, episodes: Episodes, b: int, step: int, count: int, total
 
     Args:
         b: Episode.
-        step: Step of the episode.
         count: Number of candidates.
         total: Sum of their weights.
         random: Number in [0, 1) by which to draw; if it is negative, the op in ``episodes`` is selected.
@@ -368,11 +360,9 @@ def choose_device(c: Decoder, v: int, row: int, episodes: Episodes, b: int, step
     """Return the device chosen for op v, and record its log-probability.
 
     Args:
-        v: Op.
         row: Row of ``direct`` and ``bias`` in the scores.
         episodes: Records, which contain the devices that can be chosen and their features.
         b: Episode.
-        step: Step of the episode.
         random: Number in [0, 1) by which to draw; if it is negative, the device in ``episodes`` is chosen.
     """
     able, x = episodes.able[b, step], episodes.features[b, step]
@@ -615,7 +605,7 @@ def climb(scores: Scores[Float32Array], ascent: Ascent, episodes: Episodes, row:
     Args:
         scores: Tables under the present weights.
         ascent: Parameters of the objective.
-        episodes: Records of the episodes.
+        episodes: Recorded decisions.
         row: Rows of ``direct`` and ``bias`` that the ops have [B, N].
     """
     n, d = len(scores.select), scores.bias.shape[1]

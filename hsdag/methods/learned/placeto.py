@@ -188,13 +188,13 @@ def merge_and_colocate(costs: ScheduleProblem, num_groups: int) -> Partition:
 
 def _reaches(costs: ScheduleProblem, groups: Partition) -> BoolArray:
     """Return whether a path leads from a unit of one group to a unit of another [G, G]; the diagonal is False."""
-    found = np.zeros((costs.num_ops, groups.num_groups), dtype=np.bool_)  # groups from which a path leads to a unit
+    before = np.zeros((costs.num_ops, groups.num_groups), dtype=np.bool_)  # groups from which a path leads to a unit
     for e in np.argsort(inverse_of(costs.topological_order)[costs.edge_dst]).tolist():
         u, v = costs.edge_src[e], costs.edge_dst[e]
-        found[v] |= found[u]
-        found[v, groups.labels[u]] = True
+        before[v] |= before[u]
+        before[v, groups.labels[u]] = True
     reaches = np.zeros((groups.num_groups, groups.num_groups), dtype=np.bool_)
-    np.logical_or.at(reaches, groups.labels, found)
+    np.logical_or.at(reaches, groups.labels, before)
     np.fill_diagonal(reaches, val=False)
     return np.ascontiguousarray(reaches.T)
 
@@ -220,8 +220,8 @@ class PlacetoNetwork(nn.Module):
         self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
         self.tell = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         self.pool = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
-        own = groups.x.shape[1] if config.reads_own else 0
-        self.choose = Mlp([8 * embedding + own, config.head, config.head, num_devices], generator, zero_output=True)
+        fan_in = 8 * embedding + (groups.x.shape[1] if config.reads_own else 0)
+        self.choose = Mlp([fan_in, config.head, config.head, num_devices], generator, zero_output=True)
         self.seeing = Seeing(len(groups.able), num_devices)
 
     def forward(self, device: torch.Tensor, visited: torch.Tensor, at_hand: torch.Tensor) -> torch.Tensor:
@@ -238,8 +238,8 @@ class PlacetoNetwork(nn.Module):
         e = self.embed(torch.cat([self._groups.x.expand(len(device), -1, -1), state], dim=2))
         h = torch.cat([self._passed(e, way) for way in range(2)], dim=2)
         index = at_hand[..., None].expand(-1, -1, h.shape[2])
-        own = [self._groups.x[at_hand]] if self._config.reads_own else []
-        logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand), *own], dim=2))
+        features = [self._groups.x[at_hand]] if self._config.reads_own else []
+        logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand), *features], dim=2))
         return torch.as_tensor(logits.masked_fill(~self._groups.able[at_hand], -torch.inf))
 
     def _passed(self, e: torch.Tensor, way: int) -> torch.Tensor:
@@ -268,13 +268,13 @@ class PlacetoNetwork(nn.Module):
         """
         before, behind = self._groups.reaches.t()[at_hand], self._groups.reaches[at_hand]
         beside = ~(before | behind).scatter(2, at_hand[..., None], True)
-        found = []
+        pooled = []
         for members, tell, pool in zip((before, behind, beside), self.tell, self.pool, strict=True):
             weight = members.float()
             if self._config.is_mean:
                 weight = weight / weight.sum(dim=2, keepdim=True).clamp(min=1.0)
-            found.append(pool(weight @ tell(h)))
-        return found
+            pooled.append(pool(weight @ tell(h)))
+        return pooled
 
 
 ROWS = 2**16

@@ -116,8 +116,8 @@ class DualPolicy(LikelihoodPolicy):
         """Return episodes that are decoded with the tables of the present weights.
 
         Args:
-            exploring: Share of uniform decisions, and temperature of the others.
-            random: Numbers in [0, 1) by which ops and devices are drawn [B, N, 2].
+            exploring: How ops and devices are drawn.
+            random: Numbers in [0, 1) by which they are drawn [B, N, 2].
             forced: Ops [B, N] and devices [B, N] of every step, to be recorded instead of drawn ones.
         """
         tables = (table.numpy() for table in self.network(self._inputs))
@@ -150,8 +150,8 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
 
     def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
         """Return an untrained policy of SEL and PLC for the costs of the problem's units."""
-        own = (problem.num_units, problem.num_devices) if self.options.own_scores else None
-        return DualPolicy(DualNetwork(self.options, generator, own), problem.known_costs, self.options)
+        size = (problem.num_units, problem.num_devices) if self.options.own_scores else None
+        return DualPolicy(DualNetwork(self.options, generator, size), problem.known_costs, self.options)
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:
         """Train the policy on simulated plans (stage II) before plans are measured (stage III).
