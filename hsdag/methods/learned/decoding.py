@@ -132,12 +132,9 @@ class Decoder(NamedTuple):
     """Inputs of the compiled loop, and its buffers for one episode."""
 
     t: Tables
-    s: Scores[Float32Array]
     rules: Rules
     length_s: float  # length of a balanced schedule
     mean_s: float  # mean time of an op
-    state: ListState
-    w: Outlook
     chance: FloatArray  # [N] weight of a candidate in the draw
     num_placed: IntArray  # [D] number of ops on a device
     began_s: FloatArray  # [D] earliest start of a producer of the current op on a device
@@ -152,6 +149,9 @@ class Decoder(NamedTuple):
     tail_s: FloatArray  # [N, D] least time, with transfers, from the end of an op on a device to the end of all
     ahead_s: FloatArray  # [D] estimated end of the schedule through the consumers of the current op
     near: FloatArray  # [D] share of the other inputs of its consumers that is on the device
+    s: Scores[Float32Array]
+    state: ListState
+    w: Outlook
 
     @staticmethod
     def of(tables: Tables, tail_s: FloatArray, scores: Scores[Float32Array], rules: Rules) -> Decoder:
@@ -159,11 +159,8 @@ class Decoder(NamedTuple):
         n, d = tables.time_s.shape
         return Decoder(
             tables,
-            scores,
             rules,
             *lengths_of(tables),
-            state=ListState.of(tables),
-            w=Outlook.of(tables),
             chance=np.zeros(n),
             num_placed=np.zeros(d, np.int64),
             began_s=np.zeros(d),
@@ -178,6 +175,9 @@ class Decoder(NamedTuple):
             tail_s=tail_s,
             ahead_s=np.zeros(d),
             near=np.zeros(d),
+            s=scores,
+            state=ListState.of(tables),
+            w=Outlook.of(tables),
         )
 
 
@@ -459,8 +459,8 @@ def decode(
 
     def run_part(part: slice) -> None:
         decoder = Decoder.of(tables, tail_s, scores, rules)
-        records, sharing = (kind._make(column[part] for column in kind) for kind in (episodes, alike))
-        decode_many(decoder, numbers[part], records, sharing)
+        records = Episodes._make(column[part] for column in episodes)
+        decode_many(decoder, numbers[part], records, Sharing._make(column[part] for column in alike))
 
     in_parts(run_part, num, min(usable_cpus(), num // 4))
     return episodes

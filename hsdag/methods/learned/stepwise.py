@@ -173,7 +173,6 @@ def extend_many(
 @inlined
 def _decoder_of(c: Decoder, states: ListState, looks: Outlook, logits: Float32Array, b: int) -> Decoder:
     """Return the decoder of schedule b, which shares its arrays with those of all schedules."""
-    s = c.s
     state = ListState(
         states.device[b],
         states.start_s[b],
@@ -194,30 +193,8 @@ def _decoder_of(c: Decoder, states: ListState, looks: Outlook, logits: Float32Ar
         looks.input_share[b],
         looks.memory[b],
     )
-    scores = Scores(s.select, s.node, s.seen, s.inner, s.inner_bias, s.outer, s.out, s.direct, logits[b])
-    return Decoder(
-        c.t,
-        scores,
-        c.rules,
-        c.length_s,
-        c.mean_s,
-        state,
-        w,
-        c.chance,
-        c.num_placed,
-        c.began_s,
-        c.ended_s,
-        c.made_s,
-        c.logit,
-        c.weight,
-        c.taken,
-        c.hidden,
-        c.total,
-        c.home,
-        c.tail_s,
-        c.ahead_s,
-        c.near,
-    )
+    scores = Scores(*c.s[:-1], logits[b])
+    return Decoder(*c[:-3], scores, state, w)
 
 
 Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -261,7 +238,7 @@ class Decisions:
     able: torch.Tensor  # [U, D] whether the unit could be placed on a device, or [0] if the policy does not see
 
     @classmethod
-    def of(cls, devices: torch.Tensor, log_ps: Sequence[torch.Tensor], steps: Sequence[Episodes]) -> list[Decisions]:
+    def of(cls, devices: torch.Tensor, log_ps: list[torch.Tensor], steps: Sequence[Episodes]) -> list[Decisions]:
         """Return the decisions of B plans.
 
         Args:
