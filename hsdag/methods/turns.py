@@ -120,7 +120,7 @@ def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, e
         began_s: Start of the turn, in seconds since the search began.
         before: Best value of the search at the start of the turn, in the objective's unit.
     """
-    for part in (each.later(began_s) for each in end.parts):
+    for part in (contribution.later(began_s) for contribution in end.parts):
         after = min(part.after, before)
         name = f"{part.method} in {turn.method}"
         incumbent.contributions.append(replace(part, method=name, before=before, after=after))
@@ -292,4 +292,4 @@ def search_with_restarts(
 def _restarted(placer: Placer[Any], incumbent: Incumbent, copy: Evaluator, pool: Pool, first: int) -> Result:
     """Search once on each worker, with rounds from ``first`` on, and return the best result."""
     turns = [Turn(placer.name, 1.0, first + k, options=placer.options) for k in range(pool.num_workers)]
-    return incumbent.concluded(lambda each: SideBySide(each, pool, copy, float("inf"), 1.0).search(turns))
+    return incumbent.concluded(lambda shared: SideBySide(shared, pool, copy, float("inf"), 1.0).search(turns))

@@ -281,7 +281,7 @@ def network_inputs(costs: ScheduleProblem, *, is_wide: bool = True) -> NetworkIn
         order=tables.order[::-1],
     )
     heaviest = (levels_of(backwards).heaviest, levels.heaviest)
-    before, behind = (torch.tensor(np.where(each < 0, costs.num_ops, each)) for each in heaviest)
+    before, behind = (torch.tensor(np.where(op < 0, costs.num_ops, op)) for op in heaviest)
     ones = torch.ones(costs.num_ops, 1)
     return NetworkInputs(
         costs=costs,

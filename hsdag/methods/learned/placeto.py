@@ -343,12 +343,12 @@ class PlacetoPolicy(LikelihoodPolicy):
         """Return log-probabilities of all decisions, by batched passes over states rebuilt from the choices."""
         decisions: list[Decisions] = [rollout.record.decisions for rollout in rollouts]
         start = torch.stack([rollout.record.start for rollout in rollouts])
-        device = torch.stack([each.device for each in decisions])  # [B, G]
+        device = torch.stack([of_episode.device for of_episode in decisions])  # [B, G]
         b, num = device.shape
         t = len(self._at_hand)
         states = torch.cartesian_prod(torch.arange(b), torch.arange(t)).t()  # [2, B T]
         of_steps = [
-            self._padded(torch.stack([getattr(each, name) for each in decisions]))
+            self._padded(torch.stack([getattr(of_episode, name) for of_episode in decisions]))
             for name in (("features", "able") if self._config.sees else ())
         ]
 
@@ -359,7 +359,7 @@ class PlacetoPolicy(LikelihoodPolicy):
             at_hand = self._at_hand[step]
             logits, chosen = self.network(now, visited, at_hand), device[episode].gather(1, at_hand)
             if self._config.sees:
-                features, able = (each[episode, step] for each in of_steps)
+                features, able = (column[episode, step] for column in of_steps)
                 seeing = self.network.seeing
                 able = able.scatter(2, chosen[..., None], value=True)
                 logits = (seeing(logits, at_hand) + features @ seeing.weights).masked_fill(~able, -torch.inf)
@@ -374,7 +374,7 @@ class PlacetoPolicy(LikelihoodPolicy):
         owner = torch.arange(b).repeat_interleave(num)
         if self._config.intermediate:
             owner = owner * t + (torch.arange(num) // self._config.step).repeat(b)
-        return Likelihood(log_p, torch.cat([each.log_p for each in decisions]), owner, entropy)
+        return Likelihood(log_p, torch.cat([of_episode.log_p for of_episode in decisions]), owner, entropy)
 
     def _padded(self, of_visits: torch.Tensor) -> torch.Tensor:
         """Return an array by visits [B, G, ...] as one by steps [B, T, S, ...], padded with zeros at the end."""

@@ -138,7 +138,7 @@ class SequenceNetwork(StepwiseNetwork):
         """Have devices chosen for ``count`` plans, one unit per step."""
         encodings = self.read()
         weights = tuple(self.decoder.parameters())
-        state, cell = (each[0] for each in self._before_all(encodings, count))
+        state, cell = (memory[0] for memory in self._before_all(encodings, count))
         before = self.device[-1].expand(count, -1)
         for step in range(len(encodings.units)):
             fed = self._fed(before, encodings.units[step].expand(count, -1), state, encodings)

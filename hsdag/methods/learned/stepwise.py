@@ -131,7 +131,7 @@ class Schedules:
 
 def _many(one: Any, count: int) -> Any:
     """Return a tuple with each array of ``one`` repeated ``count`` times along a new first dimension."""
-    return one._make(np.repeat(each[None], count, axis=0) for each in one)
+    return one._make(np.repeat(array[None], count, axis=0) for array in one)
 
 
 @bare
@@ -331,7 +331,9 @@ class StepwisePolicy(LikelihoodPolicy):
         devices, order = torch.stack([record.device for record in records]), self.network.order
         logits, able = self.network.told(devices), self._supported[order]
         if self._tables is not None:
-            features, able = (torch.stack([getattr(each, name) for each in records]) for name in ("features", "able"))
+            features, able = (
+                torch.stack([getattr(record, name) for record in records]) for name in ("features", "able")
+            )
             logits = self.network.seeing(logits, order) + features @ self.network.seeing.weights
             able = able.scatter(2, devices[:, order, None], value=True)
         log_p, entropy = log_p_of(logits.masked_fill(~able, -torch.inf), devices[:, order])
@@ -340,4 +342,4 @@ class StepwisePolicy(LikelihoodPolicy):
         return Likelihood(log_p.reshape(-1), drawn_with, owner, entropy.reshape(-1))
 
     def _rollouts(self, decisions: Sequence[Decisions]) -> list[Rollout]:
-        return [Rollout(Plan(each.device.numpy(), self._rank), each) for each in decisions]
+        return [Rollout(Plan(of_plan.device.numpy(), self._rank), of_plan) for of_plan in decisions]

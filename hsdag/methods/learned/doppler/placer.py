@@ -72,7 +72,9 @@ class DualPolicy(LikelihoodPolicy):
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Return log-probabilities of SEL and PLC, computed in one batched pass over the recorded decisions."""
-        episodes = Episodes(*(np.stack(column) for column in zip(*(each.record for each in rollouts), strict=True)))
+        episodes = Episodes(
+            *(np.stack(column) for column in zip(*(rollout.record for rollout in rollouts), strict=True))
+        )
         learned = [i for i, learns in enumerate(self._learns) if learns]
         net = self.network(self._inputs)
         parts = [(self._selection, self._placement)[i](net, episodes) for i in learned]
@@ -89,7 +91,7 @@ class DualPolicy(LikelihoodPolicy):
 
     def _placement(self, net: Scores[torch.Tensor], episodes: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-probabilities [B, N] of the devices chosen at every step, and entropies [B, N] (eq. 6 and 7)."""
-        order, home, able = (torch.from_numpy(each) for each in (episodes.order, episodes.home, episodes.able))
+        order, home, able = map(torch.from_numpy, (episodes.order, episodes.home, episodes.able))
         on = one_hot(home, able.shape[2]).float()  # [B, N, D]
         taken, count = (on[..., None] * net.seen[order][:, :, None, :]).cumsum(dim=1), on.cumsum(dim=1)
         taken, count = pad(taken[:, :-1], (0, 0, 0, 0, 1, 0)), pad(count[:, :-1], (0, 0, 1, 0))  # sums before each step

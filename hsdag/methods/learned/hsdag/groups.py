@@ -76,7 +76,7 @@ class Groups:
         num = len(parses)
         kept_edges = [parse.nominated[parse.kept] for parse in parses]
         edge = np.concatenate(kept_edges)
-        first_node = np.repeat(np.arange(num) * t.num_nodes, [len(each) for each in kept_edges])
+        first_node = np.repeat(np.arange(num) * t.num_nodes, [len(edges) for edges in kept_edges])
         groups = Partition.from_pairs(num * t.num_nodes, first_node + t.left[edge], first_node + t.right[edge])
         home = groups.labels[first_node + t.left[edge]]
         node = np.tile(np.arange(t.num_nodes), num)

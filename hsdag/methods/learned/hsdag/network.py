@@ -328,7 +328,7 @@ class GroupNetwork(nn.Module):
         if devices is not None:
             homes = np.stack(devices)
             kept = kept & (homes[:, self.groupable.left[nominated]] == homes[:, self.groupable.right[nominated]])
-        return [parse_of(self.groupable, nominated, scores, each) for each in kept]
+        return [parse_of(self.groupable, nominated, scores, of_parse) for of_parse in kept]
 
     def embed(self, view: View, groups: Groups) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return pooled embeddings of distinct groups, and log-probabilities and entropies of the parses.
