@@ -21,7 +21,6 @@ from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.base import LearnedPlacer
-from hsdag.methods.learned.decoding import Episodes
 from hsdag.methods.learned.networks import Edges, Mlp, standardise, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
@@ -334,10 +333,8 @@ class PlacetoPolicy(LikelihoodPolicy):
         Their starts are drawn as in ``draw``.
         """
         device = torch.from_numpy(np.stack([plan.placement[self._groups.first] for plan in plans]))
-        order, steps = self._groups.order, list[Episodes]()
-        if self._tables is not None:
-            steps = [Schedules(*self._tables, len(plans)).follow(order.numpy(), device[:, order].numpy())]
-        return self._rollouts(self._starts(len(plans), generator), Decisions.of(device, [], steps), [()] * len(plans))
+        decisions = Decisions.along(self._groups.order, device, self._tables)
+        return self._rollouts(self._starts(len(plans), generator), decisions, [()] * len(plans))
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Return log-probabilities of all decisions, by batched passes over states rebuilt from the choices."""

@@ -254,6 +254,16 @@ class Decisions:
             able = torch.from_numpy(np.concatenate([step.able for step in steps], axis=1))
         return list(map(cls, devices, log_p, features, able))
 
+    @classmethod
+    def along(
+        cls, order: torch.Tensor, devices: torch.Tensor, tables: tuple[Tables, FloatArray] | None
+    ) -> list[Decisions]:
+        """Return the decisions, in ``order`` [U], that lead to devices [B, U]; no tables if the policy does not see."""
+        steps = list[Episodes]()
+        if tables is not None:
+            steps = [Schedules(*tables, len(devices)).follow(order.numpy(), devices[:, order].numpy())]
+        return cls.of(devices, [], steps)
+
 
 class Draws:
     """B plans that are drawn together, step by step.
@@ -320,10 +330,7 @@ class StepwisePolicy(LikelihoodPolicy):
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
         """Return rollouts whose decisions are the devices of plans."""
         devices = torch.tensor(np.stack([plan.placement for plan in plans]))
-        order, steps = self.network.order, list[Episodes]()
-        if self._tables is not None:
-            steps = [Schedules(*self._tables, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
-        return self._rollouts(Decisions.of(devices, [], steps))
+        return self._rollouts(Decisions.along(self.network.order, devices, self._tables))
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Return log-probabilities of all decisions, computed for all plans at once."""
