@@ -218,5 +218,5 @@ class Incumbent(Evaluator):
             status, note = Status.TIME_LIMIT, ""
         except GaveUp as reason:
             status, note = Status.FEASIBLE, str(reason)
-        found = tuple(self.contributions)
-        return Result(self.best, self.best_score, self.lower_bound, status, self.elapsed_s, note, found)
+        contributions = tuple(self.contributions)
+        return Result(self.best, self.best_score, self.lower_bound, status, self.elapsed_s, note, contributions)

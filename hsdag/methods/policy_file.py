@@ -41,7 +41,7 @@ class PolicyFile:
 def write_policy(path: Path, weights: Mapping[str, ArrayLike], card: Mapping[str, Any]) -> None:
     """Write a policy file atomically. Raises OutputError if that fails."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **card}, allow_nan=False)
-    write_atomically(path, save({name: np.array(each, order="C") for name, each in weights.items()}, {"card": text}))
+    write_atomically(path, save({name: np.array(array, order="C") for name, array in weights.items()}, {"card": text}))
 
 
 def shipped_policy(method: str) -> Path:

@@ -98,10 +98,11 @@ class TurnJob(Job[TurnEnd | None]):
                 return False
             best = next(iter(recorder.best()), None)
             told_s = time.monotonic()
-            own = Findings(bound=recorder.bound)
-            own = own if best is None else replace(own, plan=best.plan, value=best.score.value)
-            known = exchange(own)
-            return known.is_over or is_proven(known)
+            findings = Findings(bound=recorder.bound)
+            if best is not None:
+                findings = replace(findings, plan=best.plan, value=best.score.value)
+            of_all = exchange(findings)
+            return of_all.is_over or is_proven(of_all)
 
         recorder = RecordingEvaluator(
             self.evaluator, Budget(self.limits.seconds, self.evaluations), should_stop=is_over
@@ -119,7 +120,7 @@ def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, e
         began_s: Start of the turn, in seconds since the search began.
         before: Best value of the search at the start of the turn, in the objective's unit.
     """
-    for part in (each.later(began_s) for each in end.parts):
+    for part in (contribution.later(began_s) for contribution in end.parts):
         after = min(part.after, before)
         name = f"{part.method} in {turn.method}"
         incumbent.contributions.append(replace(part, method=name, before=before, after=after))
@@ -219,10 +220,10 @@ class SideBySide:
 
     def _take_over(self) -> None:
         """Report the best plan of any worker to the evaluator, whatever the budget, and the largest bound."""
-        found = self.pool.findings
-        if found.plan is not None and found.value < self.incumbent.best_score:
-            self.incumbent.report([found.plan])
-        self.incumbent.report(bound=found.bound)
+        findings = self.pool.findings
+        if findings.plan is not None and findings.value < self.incumbent.best_score:
+            self.incumbent.report([findings.plan])
+        self.incumbent.report(bound=findings.bound)
 
     def _ended(self, future: Future[TurnEnd | None], turn: Turn, began_s: float, before: float) -> Status | None:
         """Report the results of a turn that ended, and return its status; None if it has none."""
@@ -291,4 +292,4 @@ def search_with_restarts(
 def _restarted(placer: Placer[Any], incumbent: Incumbent, copy: Evaluator, pool: Pool, first: int) -> Result:
     """Search once on each worker, with rounds from ``first`` on, and return the best result."""
     turns = [Turn(placer.name, 1.0, first + k, options=placer.options) for k in range(pool.num_workers)]
-    return incumbent.concluded(lambda each: SideBySide(each, pool, copy, float("inf"), 1.0).search(turns))
+    return incumbent.concluded(lambda shared: SideBySide(shared, pool, copy, float("inf"), 1.0).search(turns))

@@ -71,7 +71,7 @@ class NetworkTraining:
         self._losses: list[float] = []
         self._generator = torch.Generator().manual_seed(seed)
         placer = self._placer
-        each = replace(options, updates=math.ceil(num_updates / len(problems)))
+        of_problem = replace(options, updates=math.ceil(num_updates / len(problems)))
         self.trainers = list[Trainer]()
         for problem in problems:
             check()
@@ -87,7 +87,7 @@ class NetworkTraining:
                     method,
                     policy,
                     problem.evaluator,
-                    each,
+                    of_problem,
                     self._generator,
                     singles=units.alone,
                     memory=placer.limited_memory(units),
@@ -143,7 +143,7 @@ class NetworkTraining:
     @property
     def weights(self) -> dict[str, NDArray[Any]]:
         """Return the shared weights by name."""
-        return {name: each.detach().numpy() for name, each in self.trainers[0].policy.reusable.items()}
+        return {name: parameter.detach().numpy() for name, parameter in self.trainers[0].policy.reusable.items()}
 
     def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """Return the weights of a policy file by name, and the entries that the training adds to its card."""

@@ -32,12 +32,12 @@ class TrainingProblem:
 
     Attributes:
         evaluator: Evaluator of the problem's plans.
-        experts: Plans of an expert, if there is one.
+        expert: Plan of an expert; None if there is none.
     """
 
     costs: ScheduleProblem
     evaluator: Evaluator
-    experts: tuple[Plan, ...]
+    expert: Plan | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +80,10 @@ def training_problem(family: Family, number: int, expert: SolveOptions | None) -
     """Return a problem of a family by its number, with the best plan of the expert's search, if there is an expert."""
     problem = family.problem(number)
     units = problem_of(problem)
-    experts: tuple[Plan, ...] = ()
+    plan = None
     if expert is not None:
         options = replace(expert, seed=number)
-        if (plan := solve(problem, options.placer(), options).plan) is not None:
+        if (of_ops := solve(problem, options.placer(), options).plan) is not None:
             first = np.unique(units.units.partition.labels, return_index=True)[1]
-            experts = (Plan(plan.placement[first], None if plan.priority is None else plan.priority[first]),)
-    return TrainingProblem(units.known_costs, ScheduleEvaluator.of(units), experts)
+            plan = Plan(of_ops.placement[first], None if of_ops.priority is None else of_ops.priority[first])
+    return TrainingProblem(units.known_costs, ScheduleEvaluator.of(units), plan)

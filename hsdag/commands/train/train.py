@@ -255,10 +255,10 @@ def means_over_expert(
     """
     ratios = []
     for problem in problems:
-        if problem.experts:
-            best = min(score.value for score in problem.evaluator.evaluate(problem.experts))
+        if problem.expert is not None:
+            best = problem.evaluator.evaluate([problem.expert])[0].value
             ratios.append([value / best for value in worth(problem)])
-    first, least = ([ratio for ratio in each if np.isfinite(ratio)] for each in np.array(ratios).reshape(-1, 2).T)
+    first, least = ([ratio for ratio in column if np.isfinite(ratio)] for column in np.array(ratios).reshape(-1, 2).T)
     return {
         "problems": len(ratios),
         "first_over_annealing": float(np.mean(first)) if first else None,

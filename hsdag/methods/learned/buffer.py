@@ -54,10 +54,7 @@ class Buffer:
     def add(self, plans: Sequence[Plan], scores: Sequence[Score], *, single: bool = False) -> FloatArray:
         """Record evaluated plans and return their values [B], NaN for failures.
 
-        Args:
-            plans: Evaluated plans.
-            scores: Their scores.
-            single: Whether they are plans of single devices, of which the best becomes the reference.
+        Of plans of single devices, which ``single`` says that they are, the best becomes the reference.
         """
         for plan, score in zip(plans, scores, strict=True):
             self._seen[_digest(plan)] = None
@@ -119,8 +116,8 @@ class Buffer:
         self._best = kept[len(self._marks) :]
 
     def _keep(self, plan: Plan, value: float) -> None:
-        if not any(plan == each for each, _ in self._best):
-            self._best = sorted([*self._best, (plan, value)], key=lambda each: each[1])
+        if not any(plan == best for best, _ in self._best):
+            self._best = sorted([*self._best, (plan, value)], key=lambda pair: pair[1])
             del self._best[max(self.options.elites, 1) :]
 
 

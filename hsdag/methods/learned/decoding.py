@@ -41,7 +41,7 @@ A = TypeVar("A", torch.Tensor, Float32Array)
 class Scores(NamedTuple, Generic[A]):
     """Tables that networks compute for a problem.
 
-    The logit of a device with features x for an op is own + direct . x + out . leaky(node + sum of seen over the
+    The logit of a device with features x for an op is bias + direct . x + out . leaky(node + sum of seen over the
     device's ops + outer . relu(inner . x + inner_bias)).
     """
 
@@ -53,11 +53,17 @@ class Scores(NamedTuple, Generic[A]):
     outer: A  # [H, K] weights of the second layer
     out: A  # [K] weights of the output
     direct: A  # [R, F] linear weights of the features of a device
-    own: A  # [R, D] bias of a device
+    bias: A  # [R, D] bias of a device
+
+    @classmethod
+    def linear(cls, select: A, direct: A, bias: A) -> Scores[A]:
+        """Return tables of which logits of devices are linear in their features, since K and H are 0."""
+        rows, columns = select[:, None][:, :0], direct.T[:, :0]  # [N, 0] and [F, 0]
+        return cls(select, rows, rows, columns, columns[0], columns[:0], columns[0], direct, bias)
 
 
 class Sharing(NamedTuple):
-    """Groups of ops that share a device, and the rows of ``direct`` and ``own`` in ``Scores`` that ops have."""
+    """Groups of ops that share a device, and the rows of ``direct`` and ``bias`` in ``Scores`` that ops have."""
 
     row: IntArray  # [B, N]
     group: IntArray  # [B, N] 0 to N - 1; if the device of a group is full, the rest of the group is placed elsewhere
@@ -126,12 +132,9 @@ class Decoder(NamedTuple):
     """Inputs of the compiled loop, and its buffers for one episode."""
 
     t: Tables
-    s: Scores[Float32Array]
     rules: Rules
     length_s: float  # length of a balanced schedule
     mean_s: float  # mean time of an op
-    state: ListState
-    w: Outlook
     chance: FloatArray  # [N] weight of a candidate in the draw
     num_placed: IntArray  # [D] number of ops on a device
     began_s: FloatArray  # [D] earliest start of a producer of the current op on a device
@@ -146,25 +149,18 @@ class Decoder(NamedTuple):
     tail_s: FloatArray  # [N, D] least time, with transfers, from the end of an op on a device to the end of all
     ahead_s: FloatArray  # [D] estimated end of the schedule through the consumers of the current op
     near: FloatArray  # [D] share of the other inputs of its consumers that is on the device
+    s: Scores[Float32Array]
+    state: ListState
+    w: Outlook
 
     @staticmethod
     def of(tables: Tables, tail_s: FloatArray, scores: Scores[Float32Array], rules: Rules) -> Decoder:
-        """Return a decoder with empty buffers.
-
-        Args:
-            tables: Costs of the problem.
-            tail_s: Least time from the end of an op on a device to the end of all ops, as of ``tails_of`` [N, D].
-            scores: Tables that the networks computed.
-            rules: Distributions that decisions are drawn from.
-        """
+        """Return a decoder with empty buffers; ``tail_s`` [N, D] is that of ``tails_of``."""
         n, d = tables.time_s.shape
         return Decoder(
             tables,
-            scores,
             rules,
             *lengths_of(tables),
-            state=ListState.of(tables),
-            w=Outlook.of(tables),
             chance=np.zeros(n),
             num_placed=np.zeros(d, np.int64),
             began_s=np.zeros(d),
@@ -179,18 +175,20 @@ class Decoder(NamedTuple):
             tail_s=tail_s,
             ahead_s=np.zeros(d),
             near=np.zeros(d),
+            s=scores,
+            state=ListState.of(tables),
+            w=Outlook.of(tables),
         )
 
 
 @bare
-def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes, shared: Sharing) -> None:
-    """Decode B episodes into ``found``.
+def decode_many(c: Decoder, random: FloatArray, episodes: Episodes, shared: Sharing) -> None:
+    """Decode B episodes into ``episodes``.
 
     Args:
         c: Inputs and buffers, which every episode overwrites.
-        random: Numbers in [0, 1) by which ops and devices are drawn [B, N, 2].
-        is_forced: Whether to follow the ops and devices in ``found`` instead of drawing them.
-        found: Arrays that records are written to.
+        random: Numbers in [0, 1) by which to draw ops and devices; negative: take those in ``episodes`` [B, N, 2].
+        episodes: Arrays that records are written to.
         shared: Groups of ops that share a device.
     """
     for b in range(len(random)):
@@ -198,16 +196,16 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
         count = _begin(c)
         for step in range(len(c.chance)):
             unit, total = _weigh_candidates(c, unit, count)
-            v = _select(c, found, b, step, count, total, -1.0 if is_forced else random[b, step, 0])
+            v = _select(c, episodes, b, step, count, total, random[b, step, 0])
             count -= 1
             look_around(c, v)
             home = c.home[shared.group[b, v]]
             if home < 0 or c.w.memory[home] > 1.0:
-                permit(c.t, c.w, v, 1.0, found.able[b, step])
-                describe(c, v, found.features[b, step])
-                home = choose_device(c, v, shared.row[b, v], found, b, step, -1.0 if is_forced else random[b, step, 1])
+                permit(c.t, c.w, v, 1.0, episodes.able[b, step])
+                describe(c, v, episodes.features[b, step])
+                home = choose_device(c, v, shared.row[b, v], episodes, b, step, random[b, step, 1])
                 c.home[shared.group[b, v]] = home
-            found.home[b, step] = home
+            episodes.home[b, step] = home
             assign_and_free(c.t, c.state, c.w, v, home, max(c.state.free_s[home], c.w.ready_s[v, home]))
             c.num_placed[home] += 1
             send(c.t, c.state, c.w, v, home)
@@ -215,7 +213,7 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
                 c.taken[home, k] += c.s.seen[v, k]
             before, count = count, offer(c.t, c.state, c.w, v, count)
             for i in range(before, count):
-                found.ready[b, c.w.candidate[i]] = step + 1
+                episodes.ready[b, c.w.candidate[i]] = step + 1
                 _rate(c, unit, c.w.candidate[i])
 
 
@@ -265,15 +263,14 @@ def _weigh_candidates(c: Decoder, unit: float, count: int) -> tuple[float, float
 
 
 @inlined
-def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: float, random: float) -> int:
+def _select(c: Decoder, episodes: Episodes, b: int, step: int, count: int, total: float, random: float) -> int:
     """Select one of the candidates, remove it from them, and record it with its log-probability.
 
     Args:
         b: Episode.
-        step: Step of the episode.
         count: Number of candidates.
         total: Sum of their weights.
-        random: Number in [0, 1) by which to draw; if it is negative, the op in ``found`` is selected.
+        random: Number in [0, 1) by which to draw; if it is negative, the op in ``episodes`` is selected.
     """
     at = -1
     scale, share = (1.0 - c.rules.share[0]) / total, c.rules.share[0] / count
@@ -283,11 +280,11 @@ def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: f
         left -= scale * c.chance[c.w.candidate[at]] + share
     if random < 0.0:
         at = 0
-        while c.w.candidate[at] != found.order[b, step]:
+        while c.w.candidate[at] != episodes.order[b, step]:
             at += 1
     v: int = c.w.candidate[at]
-    found.log_p[b, step, 0] = np.log(scale * c.chance[v] + share)
-    found.order[b, step] = v
+    episodes.log_p[b, step, 0] = np.log(scale * c.chance[v] + share)
+    episodes.order[b, step] = v
     c.w.candidate[at] = c.w.candidate[count - 1]
     return v
 
@@ -359,18 +356,16 @@ def describe(c: Decoder, v: int, x: Float32Array) -> None:
 
 
 @inlined
-def choose_device(c: Decoder, v: int, row: int, found: Episodes, b: int, step: int, random: float) -> int:
+def choose_device(c: Decoder, v: int, row: int, episodes: Episodes, b: int, step: int, random: float) -> int:
     """Return the device chosen for op v, and record its log-probability.
 
     Args:
-        v: Op.
-        row: Row of ``direct`` and ``own`` in the scores.
-        found: Records, which contain the devices that can be chosen and their features.
+        row: Row of ``direct`` and ``bias`` in the scores.
+        episodes: Records, which contain the devices that can be chosen and their features.
         b: Episode.
-        step: Step of the episode.
-        random: Number in [0, 1) by which to draw; if it is negative, the device in ``found`` is chosen.
+        random: Number in [0, 1) by which to draw; if it is negative, the device in ``episodes`` is chosen.
     """
-    able, x = found.able[b, step], found.features[b, step]
+    able, x = episodes.able[b, step], episodes.features[b, step]
     num_able, total, highest = 0, 0.0, -np.inf
     left = random
     for d in range(len(able)):
@@ -382,13 +377,13 @@ def choose_device(c: Decoder, v: int, row: int, found: Episodes, b: int, step: i
         c.weight[d] = np.exp((c.logit[d] - highest) / c.rules.heat[1]) if able[d] else 0.0
         total += c.weight[d]
     scale, share = (1.0 - c.rules.share[1]) / total, c.rules.share[1] / num_able
-    home: int = found.home[b, step]
+    home: int = episodes.home[b, step]
     for d in range(len(able)):
         p = scale * c.weight[d] + share
         if able[d] and p > 0.0 and left >= 0.0:
             home = d
             left -= p
-    found.log_p[b, step, 1] = np.log(scale * c.weight[home] + share)
+    episodes.log_p[b, step, 1] = np.log(scale * c.weight[home] + share)
     return home
 
 
@@ -397,7 +392,7 @@ def _logit(c: Decoder, v: int, row: int, d: int, x: Float32Array) -> float:
     """Return the logit of device d for op v, by the formula in ``Scores`` (DOPPLER, eq. 6 and 7).
 
     Args:
-        row: Row of ``direct`` and ``own`` in the scores.
+        row: Row of ``direct`` and ``bias`` in the scores.
         x: Features of the device [F].
     """
     s = c.s
@@ -413,7 +408,7 @@ def _logit(c: Decoder, v: int, row: int, d: int, x: Float32Array) -> float:
         if c.hidden[h] > 0.0:
             for k in range(len(c.total)):
                 c.total[k] += c.hidden[h] * s.outer[h, k]
-    logit = np.float64(s.own[row, d])
+    logit = np.float64(s.bias[row, d])
     for k in range(len(c.total)):
         logit += s.out[k] * (c.total[k] if c.total[k] > 0.0 else np.float32(SLOPE) * c.total[k])
     for f in range(len(x)):
@@ -451,8 +446,9 @@ def decode(
     num = len(random)
     num_features = len(scores.inner)
     order, home = forced or (np.zeros((num, n)), np.zeros((num, n)))
+    numbers = random if forced is None else np.full(random.shape, -1.0)
     alike = shared or Sharing(*(np.broadcast_to(np.arange(n), (num, n)).copy() for _ in range(2)))
-    found = Episodes(
+    episodes = Episodes(
         order=order.astype(np.int64),
         home=home.astype(np.int64),
         ready=np.tile(np.where(np.diff(tables.in_first) == 0, 0, n), (num, 1)),
@@ -463,18 +459,18 @@ def decode(
 
     def run_part(part: slice) -> None:
         decoder = Decoder.of(tables, tail_s, scores, rules)
-        episodes = Episodes._make(column[part] for column in found)
-        decode_many(decoder, random[part], forced is not None, episodes, Sharing._make(each[part] for each in alike))
+        records = Episodes._make(column[part] for column in episodes)
+        decode_many(decoder, numbers[part], records, Sharing._make(column[part] for column in alike))
 
     in_parts(run_part, num, min(usable_cpus(), num // 4))
-    return found
+    return episodes
 
 
 class Slopes(NamedTuple):
     """Gradient of weighted log-probabilities and entropies with respect to tables of ``Scores``."""
 
     select: FloatArray  # [N]
-    own: FloatArray  # [R, D]
+    bias: FloatArray  # [R, D]
     direct: FloatArray  # [R, F]
 
 
@@ -487,73 +483,47 @@ class Ascent(NamedTuple):
     learns_order: bool  # whether the selection of ops is part of the objective
 
 
-@bare
-def climb_many(
-    s: Scores[Float32Array],
-    a: Ascent,
-    found: Episodes,
-    row: IntArray,
-    slopes: Slopes,
-    p: FloatArray,
-    chance: FloatArray,
-    waiting: IntArray,
-    following: IntArray,
-    candidate: IntArray,
-) -> None:
-    """Add the gradient of the objective over all episodes to ``slopes``.
+class Climber(NamedTuple):
+    """Inputs of the compiled loop that adds up a gradient, the gradient, and the loop's buffers."""
 
-    Args:
-        s: Tables under the present weights.
-        a: Parameters of the objective.
-        found: Records of the episodes.
-        row: Rows of ``direct`` and ``own`` that the ops have [B, N].
-        slopes: Gradient, which is added to.
-        p: Buffer [D].
-        chance: Buffer [N].
-        waiting: Buffer [N].
-        following: Buffer [N].
-        candidate: Buffer [N].
-    """
+    s: Scores[Float32Array]  # under the present weights
+    a: Ascent
+    episodes: Episodes
+    row: IntArray  # [B, N] row of ``direct`` and ``bias`` that an op has
+    slopes: Slopes
+    p: FloatArray  # [D] log-probability of a device
+    chance: FloatArray  # [N] exp(score - highest score) of an op
+    waiting: IntArray  # [N] first op that becomes a candidate at a step, -1 if there is none
+    following: IntArray  # [N] next op that becomes a candidate at the same step as an op, -1 if there is none
+    candidate: IntArray  # [N] candidates of a step
+
+
+@bare
+def climb_many(c: Climber) -> None:
+    """Add the gradient of the objective over all episodes to ``c.slopes``."""
     most = -np.inf
-    for v in range(len(chance)):
-        most = max(most, s.select[v])
-    for v in range(len(chance)):
-        chance[v] = np.exp(s.select[v] - most)
-    for b in range(len(a.weight)):
-        if a.learns_order:
-            _climb_order(s, a, found, b, most, slopes, chance, waiting, following, candidate)
-        for step in range(len(chance)):
-            if found.able[b, step].any():
-                _climb_device(s, a, found, b, step, row[b, found.order[b, step]], slopes, p)
+    for v in range(len(c.chance)):
+        most = max(most, c.s.select[v])
+    for v in range(len(c.chance)):
+        c.chance[v] = np.exp(c.s.select[v] - most)
+    for b in range(len(c.a.weight)):
+        if c.a.learns_order:
+            _climb_order(c, b, most)
+        for step in range(len(c.chance)):
+            if c.episodes.able[b, step].any():
+                _climb_device(c, b, step)
 
 
 @inlined
-def _climb_order(
-    s: Scores[Float32Array],
-    a: Ascent,
-    found: Episodes,
-    b: int,
-    most: float,
-    slopes: Slopes,
-    chance: FloatArray,
-    waiting: IntArray,
-    following: IntArray,
-    candidate: IntArray,
-) -> None:
-    """Add the gradient of the selection of all ops of episode b to ``slopes.select``.
-
-    Args:
-        most: Highest score of an op.
-        chance: exp(score - most) of each op [N].
-        waiting: Buffer [N].
-        following: Buffer [N].
-        candidate: Buffer [N].
-    """
+def _climb_order(c: Climber, b: int, most: float) -> None:
+    """Add the gradient of the selection of all ops of episode b, of which ``most`` is the highest score."""
+    s, a, episodes, chance = c.s, c.a, c.episodes, c.chance
+    waiting, following, candidate = c.waiting, c.following, c.candidate
     num, count = len(chance), 0
     waiting[:] = -1
     for v in range(num):  # build a linked list for every step of the ops that become candidates then
-        following[v] = waiting[found.ready[b, v]]
-        waiting[found.ready[b, v]] = v
+        following[v] = waiting[episodes.ready[b, v]]
+        waiting[episodes.ready[b, v]] = v
     for step in range(num):
         u = waiting[step]
         while u >= 0:
@@ -564,15 +534,15 @@ def _climb_order(
         for i in range(count):
             total += chance[candidate[i]]
             lost += chance[candidate[i]] * (s.select[candidate[i]] - most)
-        v, log_total = found.order[b, step], np.log(total)
-        weight = _pulled(a, b, s.select[v] - most - log_total, found.log_p[b, step, 0])
+        v, log_total = episodes.order[b, step], np.log(total)
+        weight = _pulled(a, b, s.select[v] - most - log_total, episodes.log_p[b, step, 0])
         entropy = log_total - lost / total
-        slopes.select[v] += weight
+        c.slopes.select[v] += weight
         at = 0
         for i in range(count):
             u = candidate[i]
             q = chance[u] / total
-            slopes.select[u] -= q * (weight + a.entropy * (s.select[u] - most - log_total + entropy))
+            c.slopes.select[u] -= q * (weight + a.entropy * (s.select[u] - most - log_total + entropy))
             if u == v:
                 at = i
         count -= 1
@@ -580,20 +550,15 @@ def _climb_order(
 
 
 @inlined
-def _climb_device(
-    s: Scores[Float32Array], a: Ascent, found: Episodes, b: int, step: int, row: int, slopes: Slopes, p: FloatArray
-) -> None:
-    """Add the gradient of the choice of a device at one step of episode b to ``slopes``.
-
-    Args:
-        row: Row of ``direct`` and ``own`` that the op has.
-        p: Buffer [D].
-    """
-    able, x, home = found.able[b, step], found.features[b, step], found.home[b, step]
+def _climb_device(c: Climber, b: int, step: int) -> None:
+    """Add the gradient of the choice of a device at one step of episode b."""
+    s, a, episodes, p = c.s, c.a, c.episodes, c.p
+    able, x, home = episodes.able[b, step], episodes.features[b, step], episodes.home[b, step]
+    row = c.row[b, episodes.order[b, step]]
     highest = -np.inf
     for d in range(len(p)):
         if able[d]:
-            p[d] = s.own[row, d]
+            p[d] = s.bias[row, d]
             for f in range(x.shape[1]):
                 p[d] += s.direct[row, f] * x[d, f]
             highest = max(highest, p[d])
@@ -606,14 +571,14 @@ def _climb_device(
         if able[d]:
             p[d] -= highest + np.log(total)
             entropy -= np.exp(p[d]) * p[d]
-    weight = _pulled(a, b, p[home], found.log_p[b, step, 1])
+    weight = _pulled(a, b, p[home], episodes.log_p[b, step, 1])
     for d in range(len(p)):
         if able[d]:
             q = np.exp(p[d])
             slope = weight * ((d == home) - q) - a.entropy * q * (p[d] + entropy)
-            slopes.own[row, d] += slope
+            c.slopes.bias[row, d] += slope
             for f in range(x.shape[1]):
-                slopes.direct[row, f] += slope * x[d, f]
+                c.slopes.direct[row, f] += slope * x[d, f]
 
 
 @inlined
@@ -634,18 +599,17 @@ def _pulled(a: Ascent, b: int, log_p: float, drawn: float) -> float:
     return weight
 
 
-def climb(scores: Scores[Float32Array], ascent: Ascent, found: Episodes, row: IntArray) -> Slopes:
+def climb(scores: Scores[Float32Array], ascent: Ascent, episodes: Episodes, row: IntArray) -> Slopes:
     """Return the gradient of the objective over B episodes.
 
     Args:
         scores: Tables under the present weights.
         ascent: Parameters of the objective.
-        found: Records of the episodes.
-        row: Rows of ``direct`` and ``own`` that the ops have [B, N].
+        episodes: Recorded decisions.
+        row: Rows of ``direct`` and ``bias`` that the ops have [B, N].
     """
-    n = len(scores.select)
-    slopes = Slopes(np.zeros(n), np.zeros(scores.own.shape), np.zeros(scores.direct.shape))
-    waiting, following, candidate = (np.zeros(n, np.int64) for _ in range(3))
-    p, chance = np.zeros(scores.own.shape[1]), np.zeros(n)
-    climb_many(scores, ascent, found, row, slopes, p, chance, waiting, following, candidate)
+    n, d = len(scores.select), scores.bias.shape[1]
+    slopes = Slopes(np.zeros(n), np.zeros(scores.bias.shape), np.zeros(scores.direct.shape))
+    integers = (np.zeros(n, np.int64) for _ in range(3))
+    climb_many(Climber(scores, ascent, episodes, row, slopes, np.zeros(d), np.zeros(n), *integers))
     return slopes

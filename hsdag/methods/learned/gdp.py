@@ -107,15 +107,15 @@ class SegmentAttention(nn.Module):
         """
         before, was_unit = torch.roll(h, 1, 0).detach(), torch.roll(is_unit, 1, 0)
         was_unit[0] = False
-        known, seen = torch.cat([before, h], dim=1), torch.cat([was_unit, is_unit], dim=1)
-        mask = torch.zeros(len(h), self.attention.num_heads, h.shape[1], known.shape[1])
-        mask = mask.masked_fill(~seen[:, None, None, :], -torch.inf)  # [T, A, S, 2 S]
+        context, is_context = torch.cat([before, h], dim=1), torch.cat([was_unit, is_unit], dim=1)
+        mask = torch.zeros(len(h), self.attention.num_heads, h.shape[1], context.shape[1])
+        mask = mask.masked_fill(~is_context[:, None, None, :], -torch.inf)  # [T, A, S, 2 S]
         if self.distance is not None:
-            place = torch.arange(known.shape[1])
+            place = torch.arange(context.shape[1])
             apart = (place[None, :] - place[h.shape[1] :, None]).clamp(-FARTHEST, FARTHEST) + FARTHEST
             mask = mask + self.distance[:, apart]
-        told, _ = self.attention(h, known, known, attn_mask=mask.flatten(0, 1), need_weights=False)
-        h = self.norms[0](h + told)
+        attended, _ = self.attention(h, context, context, attn_mask=mask.flatten(0, 1), need_weights=False)
+        h = self.norms[0](h + attended)
         return torch.as_tensor(self.norms[1](h + self.inner(h)))
 
 

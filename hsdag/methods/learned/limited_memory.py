@@ -48,9 +48,9 @@ class LimitedMemory:
     def repaired(self, plans: Sequence[Plan]) -> list[Plan]:
         """Return plans whose ops were moved to devices with room, without their order where that takes too much."""
         costs, semantics = self._problem.known_costs, self._problem.semantics
-        found = []
+        fitting = []
         for plan in plans:
             placement = repaired(costs, plan.placement, semantics)
             fits = not self._check.overfull(placement, plan.priority).any()
-            found.append(Plan(placement, plan.priority if fits else None))
-        return found
+            fitting.append(Plan(placement, plan.priority if fits else None))
+        return fitting

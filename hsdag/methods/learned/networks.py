@@ -171,24 +171,15 @@ class BothWays(nn.Module):
 
 
 def mean_over(messages: torch.Tensor, target: torch.Tensor, num: int) -> torch.Tensor:
-    """Return the mean [num, H] of the messages to each target, 0 where there are none.
-
-    Args:
-        messages: Messages [E, H].
-        target: Receiver of each message [E].
-        num: Number of targets.
-    """
+    """Return the mean [num, H] of the messages [E, H] to each target [E], 0 where there are none."""
     total = messages.new_zeros(num, messages.shape[1]).index_add(0, target, messages)
     return total / torch.bincount(target, minlength=num).clamp(min=1)[:, None]
 
 
 def largest_over(messages: torch.Tensor, target: torch.Tensor, num: int) -> torch.Tensor:
-    """Return the element-wise maximum [num, H] of the messages to each target, 0 where there are none.
+    """Return the element-wise maximum [num, H] of the messages [E, H] to each target [E], 0 where there are none.
 
-    Args:
-        messages: Messages, none of them negative [E, H].
-        target: Receiver of each message [E].
-        num: Number of targets.
+    No message may be negative.
     """
     index = target[:, None].expand_as(messages)
     return messages.new_zeros(num, messages.shape[1]).scatter_reduce(0, index, messages, "amax")
@@ -245,8 +236,8 @@ class Encoder(nn.Module):
         h = dropout(torch.relu(self.input(x)))
         if state is not None:
             h = h + state
-        for each in self.rounds:
-            update = dropout(torch.relu(each(h, edges)))
+        for layer in self.rounds:
+            update = dropout(torch.relu(layer(h, edges)))
             h = h + update if self._residual else update
         return h
 
@@ -290,7 +281,7 @@ def network_inputs(costs: ScheduleProblem, *, is_wide: bool = True) -> NetworkIn
         order=tables.order[::-1],
     )
     heaviest = (levels_of(backwards).heaviest, levels.heaviest)
-    before, behind = (torch.tensor(np.where(each < 0, costs.num_ops, each)) for each in heaviest)
+    before, behind = (torch.tensor(np.where(op < 0, costs.num_ops, op)) for op in heaviest)
     ones = torch.ones(costs.num_ops, 1)
     return NetworkInputs(
         costs=costs,
@@ -342,9 +333,7 @@ def finite_times(costs: ScheduleProblem) -> FloatArray:
 def sum_over_path(h: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
     """Return the sum of embeddings [N, H] over the path that begins at each op, in O(log N) rounds of pointer doubling.
 
-    Args:
-        h: Embeddings [N, H].
-        following: Next op on the path of each op [N], N at the end of a path.
+    ``following`` is the next op on the path of each op [N], N at the end of a path.
     """
     total = torch.cat([h, h.new_zeros(1, h.shape[1])])
     jump = torch.cat([following, torch.tensor([len(h)])])

@@ -47,10 +47,7 @@ class TrainingOptions(ABC):
     """Number of policy updates, over which rates change; 0: no training; None: as many as the budget allows, over which
     rates change then."""
     plans_per_update: int = 16
-    """Least number of plans that are drawn and evaluated per update."""
-    growth: float = 0.0
-    """Number of plans that an update draws, as a share of all plans so far, if that is more than ``plans_per_update``;
-    larger batches find smaller gains."""
+    """Number of plans that are drawn and evaluated per update."""
     kept_per_update: int | None = None
     """Number of these plans that the update learns from, half of them the best and half the worst; None: all. Drawing
     and evaluating a plan can cost less than learning from it."""
@@ -104,7 +101,7 @@ class TrainingOptions(ABC):
         ("at least 2 or None", 2, NO_END, "kept_per_update"),
         ("at least 1", 1, NO_END, "plans_per_update epochs resample_tries"),
         ("at least 0", 0, NO_END, "elites repairs greedy_every patience stagnation entropy last_entropy max_grad_norm"),
-        ("at least 0", 0, NO_END, "imitation_weight teacher_updates learning_rate last_learning_rate growth"),
+        ("at least 0", 0, NO_END, "imitation_weight teacher_updates learning_rate last_learning_rate"),
         ("above 0", ABOVE_0, NO_END, "advantage_floor"),
         ("above 0 or None", ABOVE_0, NO_END, "clip"),
         ("in [0, 1]", 0, 1, "exploration"),

@@ -27,8 +27,8 @@ def log_p_in_turn(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tenso
     most = score.detach().min().repeat(num_nodes).scatter_reduce(0, cover.node, value.detach(), "amax")
     below = most[cover.node] - value
     weight = torch.exp(-below)
-    sums = [score.new_zeros(num_nodes).scatter_add(0, cover.node, each) for each in (weight, weight * below)]
-    most, total, lost = (each.reshape(len(score), -1)[:, cover.above] for each in (most, *sums))  # [B, N, K]
+    sums = [score.new_zeros(num_nodes).scatter_add(0, cover.node, terms) for terms in (weight, weight * below)]
+    most, total, lost = (of_node.reshape(len(score), -1)[:, cover.above] for of_node in (most, *sums))  # [B, N, K]
     highest = most.amax(dim=-1, keepdim=True)  # highest score of all candidates of a step
     share = torch.exp(most - highest)
     lost = (share * (lost + (highest - most) * total)).sum(dim=-1)
@@ -58,8 +58,8 @@ class Cover(NamedTuple):
         left, right = -((-leaf - first.int()[..., None]) >> level), (step + 1) >> level  # [B, N, K]
         pairs = []
         for end, node in ((left, left), (right, right - 1)):
-            found = ((left < right) & (end & 1).bool()).flatten().nonzero().squeeze(1)
-            op = found // len(level)
-            pairs.append(torch.stack([op, node.expand_as(left).flatten()[found] + op // num_steps * (2 * leaf)]))
+            pair = ((left < right) & (end & 1).bool()).flatten().nonzero().squeeze(1)
+            op = pair // len(level)
+            pairs.append(torch.stack([op, node.expand_as(left).flatten()[pair] + op // num_steps * (2 * leaf)]))
         ops, nodes = torch.cat(pairs, dim=1)
         return cls(ops, nodes, step >> level, 2 * leaf)

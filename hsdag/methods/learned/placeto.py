@@ -1,7 +1,7 @@
 """Method ``placeto``: Placeto, whose policy improves a placement group by group (Placeto, §3, A.6, A.7).
 
 Legend: U placement units, G groups, E edges, F features, D devices, W width of embeddings, K states, B episodes,
-N sweeps, T steps of a sweep, S groups that a step places, M decisions.
+T steps of an episode, S groups that a step places, M decisions.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from hsdag.base.errors import OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.base import LearnedPlacer
-from hsdag.methods.learned.decoding import Episodes
 from hsdag.methods.learned.networks import Edges, Mlp, standardise, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Likelihood, LikelihoodPolicy, Rollout, drawn, log_p_of
 from hsdag.methods.learned.stepwise import (
     SEEN_NUMBERS,
+    Decisions,
+    Draws,
     Schedules,
     Seeing,
-    joined_records,
     order_of_visits,
     tables_and_tails,
 )
@@ -44,8 +44,6 @@ class PlacetoConfig(TrainingOptions):
 
     plans_per_update: int = 8
     learning_rate: float = 3e-3
-    sweeps: int = 1
-    """Number of times that an episode visits each group (A.7: n)."""
     intermediate: bool = False
     """Reward every step by its gain (A.4), which requires one evaluation per step; else reward the final plan alone."""
     groups: int | None = None
@@ -68,16 +66,13 @@ class PlacetoConfig(TrainingOptions):
     """Use types, positions in topological order, times on every device, transfers and levels as features; the paper
     uses one time and the size of the output."""
     sees: bool = True
-    """Place units one after another, each given features of the devices in the schedule of the units that the sweep has
-    placed. Possible only if each group is one unit; not in the paper."""
-    memory_penalty: float = 2.0
-    """Penalty in seconds for each GB by which the fullest device exceeds its memory (A.7: c)."""
+    """Place units one after another, each given features of the devices in the schedule of the units before it.
+    Possible only if each group is one unit; not in the paper."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
         ("at least 1 or None", 1, NO_END, "groups"),
-        ("at least 1", 1, NO_END, "sweeps step rounds width embedding head"),
-        ("at least 0", 0, NO_END, "memory_penalty"),
+        ("at least 1", 1, NO_END, "step rounds width embedding head"),
     )
 
     def __post_init__(self) -> None:
@@ -123,19 +118,16 @@ class UnitGroups(NamedTuple):
 
 
 def groups_of(
-    costs: ScheduleProblem,
-    num_groups: int | None,
-    tokens: torch.Tensor | None = None,
-    order: IntArray | None = None,
+    costs: ScheduleProblem, order: IntArray, num_groups: int | None, tokens: torch.Tensor | None
 ) -> UnitGroups:
     """Return the groups of a problem's units.
 
     Args:
         costs: Costs of the units.
+        order: Order of units by which groups are visited [U].
         num_groups: Number of groups that merging leaves; None: each unit is a group.
-        tokens: Features of units, whose means are the features of groups [U, F]. By default, features are the
-            paper's: sums of times and of output bytes.
-        order: Order of units by which groups are visited [U]; by default, the problem's topological order.
+        tokens: Features of units, whose means are the features of groups [U, F]; None for the paper's features: sums of
+            times and of output bytes.
     """
     groups = Partition.identity(costs.num_ops) if num_groups is None else merge_and_colocate(costs, num_groups)
     labels = groups.labels
@@ -147,7 +139,7 @@ def groups_of(
         x /= np.bincount(labels)[:, None]
     able = np.ones((groups.num_groups, costs.num_devices), dtype=np.bool_)
     np.logical_and.at(able, labels, costs.supported)
-    visited = labels[costs.topological_order if order is None else order]
+    visited = labels[order]
     _, first = np.unique(visited, return_index=True)
     source, target = groups.quotient_edges(costs.edge_src, costs.edge_dst)
     return UnitGroups(
@@ -195,13 +187,13 @@ def merge_and_colocate(costs: ScheduleProblem, num_groups: int) -> Partition:
 
 def _reaches(costs: ScheduleProblem, groups: Partition) -> BoolArray:
     """Return whether a path leads from a unit of one group to a unit of another [G, G]; the diagonal is False."""
-    found = np.zeros((costs.num_ops, groups.num_groups), dtype=np.bool_)  # groups from which a path leads to a unit
+    before = np.zeros((costs.num_ops, groups.num_groups), dtype=np.bool_)  # groups from which a path leads to a unit
     for e in np.argsort(inverse_of(costs.topological_order)[costs.edge_dst]).tolist():
         u, v = costs.edge_src[e], costs.edge_dst[e]
-        found[v] |= found[u]
-        found[v, groups.labels[u]] = True
+        before[v] |= before[u]
+        before[v, groups.labels[u]] = True
     reaches = np.zeros((groups.num_groups, groups.num_groups), dtype=np.bool_)
-    np.logical_or.at(reaches, groups.labels, found)
+    np.logical_or.at(reaches, groups.labels, before)
     np.fill_diagonal(reaches, val=False)
     return np.ascontiguousarray(reaches.T)
 
@@ -227,8 +219,8 @@ class PlacetoNetwork(nn.Module):
         self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
         self.tell = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         self.pool = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
-        own = groups.x.shape[1] if config.reads_own else 0
-        self.choose = Mlp([8 * embedding + own, config.head, config.head, num_devices], generator, zero_output=True)
+        fan_in = 8 * embedding + (groups.x.shape[1] if config.reads_own else 0)
+        self.choose = Mlp([fan_in, config.head, config.head, num_devices], generator, zero_output=True)
         self.seeing = Seeing(len(groups.able), num_devices)
 
     def forward(self, device: torch.Tensor, visited: torch.Tensor, at_hand: torch.Tensor) -> torch.Tensor:
@@ -236,7 +228,7 @@ class PlacetoNetwork(nn.Module):
 
         Args:
             device: Devices of all groups [K, G].
-            visited: Whether the sweep has placed a group already [K, G].
+            visited: Whether the episode has placed a group already [K, G].
             at_hand: Groups that are being placed [K, S].
         """
         one_hot = nn.functional.one_hot(device, self._groups.able.shape[1])
@@ -245,8 +237,8 @@ class PlacetoNetwork(nn.Module):
         e = self.embed(torch.cat([self._groups.x.expand(len(device), -1, -1), state], dim=2))
         h = torch.cat([self._passed(e, way) for way in range(2)], dim=2)
         index = at_hand[..., None].expand(-1, -1, h.shape[2])
-        own = [self._groups.x[at_hand]] if self._config.reads_own else []
-        logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand), *own], dim=2))
+        features = [self._groups.x[at_hand]] if self._config.reads_own else []
+        logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand), *features], dim=2))
         return torch.as_tensor(logits.masked_fill(~self._groups.able[at_hand], -torch.inf))
 
     def _passed(self, e: torch.Tensor, way: int) -> torch.Tensor:
@@ -275,13 +267,13 @@ class PlacetoNetwork(nn.Module):
         """
         before, behind = self._groups.reaches.t()[at_hand], self._groups.reaches[at_hand]
         beside = ~(before | behind).scatter(2, at_hand[..., None], True)
-        found = []
+        pooled = []
         for members, tell, pool in zip((before, behind, beside), self.tell, self.pool, strict=True):
             weight = members.float()
             if self._config.is_mean:
                 weight = weight / weight.sum(dim=2, keepdim=True).clamp(min=1.0)
-            found.append(pool(weight @ tell(h)))
-        return found
+            pooled.append(pool(weight @ tell(h)))
+        return pooled
 
 
 ROWS = 2**16
@@ -289,19 +281,15 @@ ROWS = 2**16
 save memory."""
 
 
-@dataclass(frozen=True, eq=False)
-class Episode:
-    """Decisions of an episode; all fields but the first two are in the order of visits."""
+class Episode(NamedTuple):
+    """Devices that an episode begins with, and its decisions."""
 
     start: torch.Tensor  # [G] devices at the start, by group
-    device: torch.Tensor  # [N, G] devices chosen in each sweep, by group
-    log_p: torch.Tensor  # [N, G] log-probabilities that devices were drawn with, or [0] if they were not drawn
-    features: torch.Tensor  # [N, G, D, F] features of devices, or [0] if the policy does not see
-    able: torch.Tensor  # [N, G, D] whether a group could be placed on a device, or [0] if the policy does not see
+    decisions: Decisions  # on groups in place of units, in the order of visits
 
 
 class PlacetoPolicy(LikelihoodPolicy):
-    """A policy that begins with a trivial placement and, in each sweep, visits every group once to place it anew."""
+    """A policy that begins with a trivial placement and visits every group once to place it anew."""
 
     network: PlacetoNetwork
 
@@ -311,7 +299,7 @@ class PlacetoPolicy(LikelihoodPolicy):
         self.network = network
         self._groups = groups
         self._config = config
-        self._tables = tables_and_tails(costs)
+        self._tables = tables_and_tails(costs) if config.sees else None
         self._rank = inverse_of(groups.order.numpy()) if config.sees else None
         num = len(groups.order)
         num_steps = -(-num // config.step)
@@ -324,79 +312,51 @@ class PlacetoPolicy(LikelihoodPolicy):
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
         """Draw ``count`` episodes, step by step for all at once."""
-        device = start = self._starts(count, generator)
-        sweeps, log_ps, seen = [], list[torch.Tensor](), list[list[Episodes]]()
+        starts = self._starts(count, generator)
+        device, visited = starts.clone(), torch.zeros(starts.shape, dtype=torch.bool)
+        schedules = None if self._tables is None else Schedules(*self._tables, count)
+        draws = Draws(self.network.seeing, schedules, exploring, generator)
         trails: list[list[Plan]] = [[] for _ in range(count)]
-        for _ in range(self._config.sweeps):
-            visited = torch.zeros(device.shape, dtype=torch.bool)
-            schedules = Schedules(*self._tables, count) if self._config.sees else None
-            seen.append([])
-            for at_hand, is_real in zip(self._at_hand, self._is_real, strict=True):
-                if self._config.intermediate:
-                    for trail, now in zip(trails, device, strict=True):
-                        trail.append(self._plan(now))
-                groups = at_hand[is_real]
-                logits = self.network(device, visited, at_hand.expand(count, -1))[:, is_real]
-                if schedules is None:
-                    chosen, log_p = drawn(logits, exploring, generator)
-                else:
-                    seen[-1].append(schedules.drawn(self.network.seeing, logits, groups, exploring, generator))
-                    chosen, log_p = (torch.from_numpy(each) for each in (seen[-1][-1].home, seen[-1][-1].log_p[..., 1]))
-                device, visited = device.clone(), visited.clone()
-                device[:, groups] = chosen
-                visited[:, groups] = True
-                log_ps.append(log_p.float())
-            sweeps.append(device)
-        of_visits = torch.cat(log_ps, dim=1).reshape(count, self._config.sweeps, -1)
-        of_sweeps = (
-            torch.stack(columns, dim=1) for columns in zip(*(joined_records(each, count) for each in seen), strict=True)
-        )
-        records = zip(start, torch.stack(sweeps, dim=1), of_visits, *of_sweeps, strict=True)
-        return [
-            Rollout(self._plan(last), Episode(*record), trail=tuple(trail))
-            for last, record, trail in zip(device, records, trails, strict=True)
-        ]
+        for at_hand, is_real in zip(self._at_hand, self._is_real, strict=True):
+            if self._config.intermediate:
+                for trail, now in zip(trails, device, strict=True):
+                    trail.append(self._plan(now))
+            groups = at_hand[is_real]
+            logits = self.network(device, visited, at_hand.expand(count, -1))[:, is_real]
+            device[:, groups] = draws.choose(logits, groups)
+            visited[:, groups] = True
+        return self._rollouts(starts, draws.decisions(device), trails)
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
-        """Return episodes that, in every sweep, place each group on the device of its first unit in a plan.
+        """Return episodes that place each group on the device of its first unit in a plan.
 
         Their starts are drawn as in ``draw``.
         """
         device = torch.from_numpy(np.stack([plan.placement[self._groups.first] for plan in plans]))
-        order, seen = self._groups.order, list[Episodes]()
-        if self._config.sees:
-            seen = [Schedules(*self._tables, len(plans)).follow(order.numpy(), device[:, order].numpy())]
-        starts, undrawn = self._starts(len(plans), generator), torch.zeros(len(plans), 0)
-        of_sweeps = (
-            each[:, None].expand(-1, self._config.sweeps, *each.shape[1:]) for each in joined_records(seen, len(plans))
-        )
-        sweeps = device[:, None].expand(-1, self._config.sweeps, -1)
-        records = zip(starts, sweeps, undrawn, *of_sweeps, strict=True)
-        return [Rollout(self._plan(last), Episode(*each)) for last, each in zip(device, records, strict=True)]
+        decisions = Decisions.along(self._groups.order, device, self._tables)
+        return self._rollouts(self._starts(len(plans), generator), decisions, [()] * len(plans))
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Return log-probabilities of all decisions, by batched passes over states rebuilt from the choices."""
-        start = torch.stack([rollout.record.start for rollout in rollouts])[:, None]
-        device = torch.stack([rollout.record.device for rollout in rollouts])  # [B, N, G]
-        before = torch.cat([start, device[:, :-1]], dim=1)
-        b, n, num = device.shape
+        decisions: list[Decisions] = [rollout.record.decisions for rollout in rollouts]
+        start = torch.stack([rollout.record.start for rollout in rollouts])
+        device = torch.stack([of_episode.device for of_episode in decisions])  # [B, G]
+        b, num = device.shape
         t = len(self._at_hand)
-        columns = torch.meshgrid(torch.arange(b), torch.arange(n), torch.arange(t), indexing="ij")
-        states = torch.stack([column.reshape(-1) for column in columns])  # [3, B N T]
-
+        states = torch.cartesian_prod(torch.arange(b), torch.arange(t)).t()  # [2, B T]
         of_steps = [
-            self._padded(torch.stack([getattr(rollout.record, name) for rollout in rollouts]))
+            self._padded(torch.stack([getattr(of_episode, name) for of_episode in decisions]))
             for name in (("features", "able") if self._config.sees else ())
         ]
 
         def of_some(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            episode, sweep, step = some
+            episode, step = some
             visited = self._step_of < step[:, None]
-            now = torch.where(visited, device[episode, sweep], before[episode, sweep])
+            now = torch.where(visited, device[episode], start[episode])
             at_hand = self._at_hand[step]
-            logits, chosen = self.network(now, visited, at_hand), device[episode, sweep].gather(1, at_hand)
+            logits, chosen = self.network(now, visited, at_hand), device[episode].gather(1, at_hand)
             if self._config.sees:
-                features, able = (each[episode, sweep, step] for each in of_steps)
+                features, able = (column[episode, step] for column in of_steps)
                 seeing = self.network.seeing
                 able = able.scatter(2, chosen[..., None], value=True)
                 logits = (seeing(logits, at_hand) + features @ seeing.weights).masked_fill(~able, -torch.inf)
@@ -406,21 +366,19 @@ class PlacetoPolicy(LikelihoodPolicy):
         parts = [
             of_some(some) if len(passes) == 1 else checkpoint(of_some, some, use_reentrant=False) for some in passes
         ]
-        is_real = self._is_real.repeat(b * n, 1)
+        is_real = self._is_real.repeat(b, 1)
         log_p, entropy = (torch.cat(column)[is_real] for column in zip(*parts, strict=True))
-        drawn_with = torch.cat([rollout.record.log_p.reshape(-1) for rollout in rollouts])
-        owner = torch.arange(b).repeat_interleave(n * num)
+        owner = torch.arange(b).repeat_interleave(num)
         if self._config.intermediate:
-            step = torch.arange(n)[:, None] * t + torch.arange(num) // self._config.step  # [N, G]
-            owner = owner * n * t + step.flatten().repeat(b)
-        return Likelihood(log_p, drawn_with, owner, entropy)
+            owner = owner * t + (torch.arange(num) // self._config.step).repeat(b)
+        return Likelihood(log_p, torch.cat([of_episode.log_p for of_episode in decisions]), owner, entropy)
 
     def _padded(self, of_visits: torch.Tensor) -> torch.Tensor:
-        """Return an array by visits [B, N, G, ...] as one by steps [B, N, T, S, ...], padded with zeros at the end."""
+        """Return an array by visits [B, G, ...] as one by steps [B, T, S, ...], padded with zeros at the end."""
         steps, of_step = self._at_hand.shape
-        room = of_visits.new_zeros(*of_visits.shape[:2], steps * of_step, *of_visits.shape[3:])
-        room[:, :, : of_visits.shape[2]] = of_visits
-        return room.reshape(*of_visits.shape[:2], steps, of_step, *of_visits.shape[3:])
+        room = of_visits.new_zeros(len(of_visits), steps * of_step, *of_visits.shape[2:])
+        room[:, : of_visits.shape[1]] = of_visits
+        return room.reshape(len(of_visits), steps, of_step, *of_visits.shape[2:])
 
     def _starts(self, count: int, generator: torch.Generator) -> torch.Tensor:
         """Draw start placements [B, G]: all groups of an episode on one random device.
@@ -436,9 +394,18 @@ class PlacetoPolicy(LikelihoodPolicy):
         """Return the plan that places groups on devices [G]."""
         return Plan(device[self._groups.of_unit].numpy(), self._rank)
 
+    def _rollouts(
+        self, starts: torch.Tensor, decisions: Sequence[Decisions], trails: Sequence[Sequence[Plan]]
+    ) -> list[Rollout]:
+        """Return the rollouts of B episodes with start placements [B, G]."""
+        return [
+            Rollout(self._plan(each.device), Episode(start, each), trail=tuple(trail))
+            for start, each, trail in zip(starts, decisions, trails, strict=True)
+        ]
 
-GB = 1e9
-"""Bytes in a gigabyte, the unit of ``memory_penalty``."""
+
+MEMORY_PENALTY_S_PER_BYTE = 2.0 / 1e9
+"""Penalty for each byte by which the fullest device exceeds its memory (A.7: c, 2 s for each GB)."""
 
 
 class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
@@ -455,7 +422,7 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         """Return an untrained policy over groups of units, which Merge-and-Colocate makes if the options ask for it."""
         tokens = tokens_of(problem, with_costs=True) if self.options.wide_features else None
         order = order_of_visits(problem, sees=self.options.sees).numpy()
-        groups = groups_of(problem.known_costs, self.options.groups, tokens, order)
+        groups = groups_of(problem.known_costs, order, self.options.groups, tokens)
         network = PlacetoNetwork(groups, self.options, generator)
         return PlacetoPolicy(network, groups, self.options, problem.known_costs)
 
@@ -467,11 +434,11 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         options = self.options
         num = options.groups or problem.num_units
         made = 2 * options.rounds * (4 * options.width + 3 * options.embedding) + 14 * options.embedding
-        num_steps = options.plans_per_update * options.sweeps * -(-num // options.step)
+        num_steps = options.plans_per_update * -(-num // options.step)
         num_rows = min(max(ROWS, num), num_steps * num)
-        seen = SEEN_NUMBERS * problem.num_devices * options.plans_per_update * options.sweeps * num * options.sees
+        seen = SEEN_NUMBERS * problem.num_devices * options.plans_per_update * num * options.sees
         return 12.0 * num_rows * made + 9.0 * num**2 + 4.0 * seen + 16.0 * options.intermediate * num_steps * num
 
     def penalised(self, value: float, over_bytes: FloatArray, memory_bytes: FloatArray) -> float:  # noqa: ARG002
         """Return R(p) of A.7: the value, plus a penalty for each GB by which the fullest device exceeds its memory."""
-        return value + self.options.memory_penalty / GB * float(over_bytes.max())
+        return value + MEMORY_PENALTY_S_PER_BYTE * float(over_bytes.max())

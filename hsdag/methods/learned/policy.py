@@ -147,12 +147,9 @@ def clipped(log_p: torch.Tensor, drawn: torch.Tensor, weight: torch.Tensor, clip
 
 
 def drawn(logits: torch.Tensor, exploring: Exploring, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return devices [...] drawn at random, and their log-probabilities [...].
+    """Return devices [...] drawn by logits [..., D], and their log-probabilities [...].
 
-    Args:
-        logits: Logits of devices, minus infinity for those that must not be drawn [..., D].
-        exploring: Share of uniform decisions, and temperature of the others.
-        generator: Source of randomness.
+    Logits of devices that must not be drawn are minus infinity.
     """
     p = torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / exploring.heat, dim=-1)
     able = torch.isfinite(logits)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -73,6 +73,13 @@ class RnnConfig(TrainingOptions):
         )
 
 
+class Encodings(NamedTuple):
+    """Encodings of all units, in topological order."""
+
+    units: torch.Tensor  # [N, 2 H]
+    keys: torch.Tensor  # [N, H] by which attention scores them
+
+
 class SequenceNetwork(StepwiseNetwork):
     """Network that places one unit per step, in topological order, given the devices of the units before it.
 
@@ -107,8 +114,7 @@ class SequenceNetwork(StepwiseNetwork):
         self.encoder = nn.LSTM(width, width, bidirectional=True)
         draw_within(self.encoder, width, generator)
         self.first = linear(2 * width, width, generator)
-        given = 1 + 2 * config.feeds_context + 2 * config.reads_own
-        self.decoder = nn.LSTM(width * given, width)
+        self.decoder = nn.LSTM(width * (1 + 2 * config.feeds_context + 2 * config.reads_own), width)
         draw_within(self.decoder, width, generator)
         self.device = nn.Parameter(torch.empty(num_devices + 1, width).uniform_(-0.1, 0.1, generator=generator))
         self.query, self.key = (linear(n * width, width, generator, bias=False) for n in (1, 2))
@@ -117,89 +123,81 @@ class SequenceNetwork(StepwiseNetwork):
             nn.init.ones_(self.score)  # random weights would give all units about the same score
         self.out = Mlp([3 * width, width, num_devices], generator, zero_output=True)
 
-    def read(self) -> torch.Tensor:
-        """Return encodings [N, 2 H] of the units, in topological order.
+    def read(self) -> Encodings:
+        """Encode the units.
 
         The token of a unit is the sum of an embedding of its features and one of each of its producers and consumers.
         """
         tokens = self.features(self._x)
         for way, table in enumerate(self.neighbours):
             tokens = tokens.index_add(0, self._edges[1 - way], table[self._edges[way]])
-        return torch.as_tensor(self.encoder(torch.relu(tokens)[self.order])[0])
+        units = self.encoder(torch.relu(tokens)[self.order])[0]
+        return Encodings(units, self.key(units))
 
     def decode(self, count: int, choose: Choose) -> None:
         """Have devices chosen for ``count`` plans, one unit per step."""
-        read = self.read()
-        keys = self.key(read)
+        encodings = self.read()
         weights = tuple(self.decoder.parameters())
-        state, cell = (each[0] for each in self._before_all(read, count))
+        state, cell = (memory[0] for memory in self._before_all(encodings, count))
         before = self.device[-1].expand(count, -1)
-        for step in range(len(read)):
-            given = self._given(before, read[step].expand(count, -1), state, keys, read)
-            state, cell = torch.lstm_cell(given, (state, cell), *weights)
-            logits = self._logits(state, given, keys, read)
+        for step in range(len(encodings.units)):
+            fed = self._fed(before, encodings.units[step].expand(count, -1), state, encodings)
+            state, cell = torch.lstm_cell(fed, (state, cell), *weights)
+            logits = self._logits(state, fed, encodings)
             before = self.device[choose(logits[:, None], self.order[step : step + 1]).squeeze(1)]
 
     def told(self, devices: torch.Tensor) -> torch.Tensor:
         """Return logits [B, N, D] of ``devices`` [B, N]; compute all steps in one pass unless context is fed back."""
         if self._config.feeds_context:
             return super().told(devices)
-        read = self.read()
+        encodings = self.read()
         before = self.device[devices[:, self.order[:-1]].t()]
         before = torch.cat([self.device[-1].expand(1, len(devices), -1), before])  # [N, B, H]
-        keys = self.key(read)
-        memory = self._before_all(read, len(devices))
-        given = self._given(before, read[:, None].expand(-1, len(devices), -1), before, keys, read)
-        return self._logits(self.decoder(given, memory)[0], given, keys, read).transpose(0, 1)
+        fed = self._fed(before, encodings.units[:, None].expand(-1, len(devices), -1), before, encodings)
+        states = self.decoder(fed, self._before_all(encodings, len(devices)))[0]
+        return self._logits(states, fed, encodings).transpose(0, 1)
 
-    def _before_all(self, read: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _before_all(self, encodings: Encodings, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the decoder's state and cell before the first step, [1, B, H] each."""
-        state = torch.tanh(self.first(read.mean(dim=0))).expand(1, count, -1).contiguous()
+        state = torch.tanh(self.first(encodings.units.mean(dim=0))).expand(1, count, -1).contiguous()
         return state, torch.zeros_like(state)
 
-    def _given(
-        self, before: torch.Tensor, own: torch.Tensor, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor
-    ) -> torch.Tensor:
+    def _fed(self, before: torch.Tensor, unit: torch.Tensor, state: torch.Tensor, encodings: Encodings) -> torch.Tensor:
         """Return the decoder's input, [..., H] to [..., 5 H] by the options.
 
         Args:
             before: Embedding of the device of the unit before [..., H].
-            own: Encoding of the unit to be placed [..., 2 H].
+            unit: Encoding of the unit to be placed [..., 2 H].
             state: State of the decoder, by which attention is computed if context is fed back [..., H].
-            keys: Keys of attention [N, H].
-            read: Encodings of all units [N, 2 H].
+            encodings: Encodings of all units.
         """
         parts = [before]
-        parts += [self._attended(state, keys, read)] if self._config.feeds_context else []
-        return torch.cat([*parts, own] if self._config.reads_own else parts, dim=-1)
+        parts += [self._attended(state, encodings)] if self._config.feeds_context else []
+        return torch.cat([*parts, unit] if self._config.reads_own else parts, dim=-1)
 
-    def _logits(self, state: torch.Tensor, given: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+    def _logits(self, state: torch.Tensor, fed: torch.Tensor, encodings: Encodings) -> torch.Tensor:
         """Return the logits of devices [..., D].
 
         Args:
             state: State of the decoder [..., H].
-            given: Input of the decoder; it contains the context if that is fed back, else attention computes it.
-            keys: Keys of attention [N, H].
-            read: Encodings of all units [N, 2 H].
+            fed: Input of the decoder; it contains the context if that is fed back, else attention computes it.
+            encodings: Encodings of all units.
         """
         width = state.shape[-1]
-        context = given[..., width : 3 * width] if self._config.feeds_context else self._attended(state, keys, read)
+        context = fed[..., width : 3 * width] if self._config.feeds_context else self._attended(state, encodings)
         return torch.as_tensor(self.out(torch.cat([state, context], dim=-1)))
 
-    def _attended(self, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
-        """Return the context of attention [..., 2 H]: a mean of encodings, weighted by the softmax of their scores.
+    def _attended(self, state: torch.Tensor, encodings: Encodings) -> torch.Tensor:
+        """Return the context of attention [..., 2 H] for states [..., H] of the decoder.
 
-        Args:
-            state: State of the decoder [..., H].
-            keys: Keys of attention [N, H].
-            read: Encodings of all units [N, 2 H].
+        It is a mean of encodings, weighted by the softmax of their scores.
         """
         query = self.query(state)
         if self._config.scoring is Scoring.ADDITIVE:
-            scores = torch.tanh(query[..., None, :] + keys) @ self.score
+            scores = torch.tanh(query[..., None, :] + encodings.keys) @ self.score
         else:
-            scores = (query * self.score) @ keys.t()
-        return torch.softmax(scores, dim=-1) @ read
+            scores = (query * self.score) @ encodings.keys.t()
+        return torch.softmax(scores, dim=-1) @ encodings.units
 
 
 class RnnPlacer(LearnedPlacer[RnnConfig]):

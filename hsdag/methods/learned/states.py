@@ -13,26 +13,17 @@ from hsdag.base.errors import SearchError
 State: TypeAlias = tuple[dict[str, torch.Tensor], dict[str, Any]]
 """All that is needed to resume a training: tensors by name, and JSON values by name."""
 
-STATES = 5
+STATES = 6
 """Version of the format of stored states; a state of another version is refused."""
 
 
 def described(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description that is stored with a state, as JSON values by name.
-
-    Args:
-        method: Name of the method.
-        options: Options of the method, JSON values by name.
-    """
+    """Return the description of a method with options that is stored with a state, as JSON values by name."""
     return {"states": STATES, "method": method, "config": json.loads(json.dumps(dict(options)))}
 
 
 def check_same(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-    """Check that a search can resume from a stored state.
-
-    Args:
-        wanted: Description of the search, as returned by ``described``.
-        stored: Description that was stored with the state.
+    """Check that a search can resume from a stored state, by descriptions as returned by ``described``.
 
     Raises SearchError if the methods, their options or the versions of the format differ.
     """

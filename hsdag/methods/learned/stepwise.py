@@ -84,41 +84,17 @@ class Schedules:
     def __init__(self, tables: Tables, tail_s: FloatArray, count: int) -> None:
         self._states = _many(ListState.of(tables), count)
         self._looks = _many(Outlook.of(tables), count)
-        row, rows = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
-        inner = np.zeros((len(FEATURES), 0), np.float32)
-        scores = Scores(
-            select=row, node=rows, seen=rows, inner=inner, inner_bias=row, outer=rows, out=row, direct=rows, own=rows
-        )
+        nothing = np.zeros((0, len(FEATURES)), np.float32)
+        scores = Scores.linear(nothing[:, 0], nothing, nothing)
         self._decoder = Decoder.of(tables, tail_s, scores, Rules())
-
-    def drawn(
-        self,
-        seeing: Seeing,
-        logits: torch.Tensor,
-        units: torch.Tensor,
-        exploring: Exploring,
-        generator: torch.Generator,
-    ) -> Episodes:
-        """Place units on devices that are drawn at random, and return the records.
-
-        Args:
-            seeing: Weights of the features of devices, and scores.
-            logits: Logits of the network, to which features and scores are added [B, S, D].
-            units: Units to place, in this order [S].
-            exploring: Share of uniform decisions, and temperature of the others.
-            generator: Source of randomness.
-        """
-        random = torch.rand(logits.shape[:2], generator=generator, dtype=torch.float64).numpy()
-        given = np.ascontiguousarray(seeing(logits, units).detach().numpy()), seeing.weights.detach().numpy()
-        return self._extended(units.numpy(), *given, exploring, random, np.zeros(random.shape, np.int64))
 
     def follow(self, units: IntArray, devices: IntArray) -> Episodes:
         """Place units [S] on devices [B, S], and return the records."""
         logits = np.zeros((*devices.shape, self._decoder.t.time_s.shape[1]), np.float32)
         weights = np.zeros(len(FEATURES), np.float32)
-        return self._extended(units, logits, weights, Exploring(), np.full(devices.shape, -1.0), devices)
+        return self.extend(units, logits, weights, Exploring(), np.full(devices.shape, -1.0), devices)
 
-    def _extended(
+    def extend(
         self,
         units: IntArray,
         logits: Float32Array,
@@ -127,8 +103,18 @@ class Schedules:
         random: FloatArray,
         home: IntArray,
     ) -> Episodes:
+        """Place units one after another, and return the records.
+
+        Args:
+            units: Units to place [S].
+            logits: Logits of devices without those of their features [B, S, D].
+            weights: Weights of the features of devices [F].
+            exploring: Share of uniform decisions, and temperature of the others.
+            random: Numbers in [0, 1) by which to draw; where they are negative, the device in ``home`` is taken [B, S].
+            home: Devices that are taken where none are drawn [B, S].
+        """
         b, s, d = logits.shape
-        found = Episodes(
+        episodes = Episodes(
             order=np.zeros((b, s), np.int64),
             home=home.astype(np.int64),
             ready=np.zeros((b, 0), np.int64),
@@ -139,30 +125,13 @@ class Schedules:
         rules = Rules((1.0, exploring.heat), (0.0, exploring.share))
         direct = np.broadcast_to(weights, (s, len(weights))).copy()
         decoder = self._decoder._replace(rules=rules, s=self._decoder.s._replace(direct=direct))
-        extend_many(decoder, self._states, self._looks, units, logits, random, found)
-        return found
-
-
-def joined_records(seen: Sequence[Episodes], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the records of all steps, joined: features of devices, and whether units could be placed on them.
-
-    Args:
-        seen: Records of each step, in order; empty if the policy does not see.
-        count: Number of schedules B.
-
-    The shapes are [B, U, D, F] and [B, U, D], or [B, 0] twice if the policy does not see.
-    """
-    if not seen:
-        return torch.zeros(count, 0), torch.zeros(count, 0)
-    features, able = (
-        np.concatenate(column, axis=1) for column in zip(*((s.features, s.able) for s in seen), strict=True)
-    )
-    return torch.from_numpy(features), torch.from_numpy(able)
+        extend_many(decoder, self._states, self._looks, units, logits, random, episodes)
+        return episodes
 
 
 def _many(one: Any, count: int) -> Any:
     """Return a tuple with each array of ``one`` repeated ``count`` times along a new first dimension."""
-    return one._make(np.repeat(each[None], count, axis=0) for each in one)
+    return one._make(np.repeat(array[None], count, axis=0) for array in one)
 
 
 @bare
@@ -173,7 +142,7 @@ def extend_many(
     units: IntArray,
     logits: Float32Array,
     random: FloatArray,
-    found: Episodes,
+    episodes: Episodes,
 ) -> None:
     """Place units one after another in each of B schedules, as ``decode_many`` does.
 
@@ -183,8 +152,8 @@ def extend_many(
         looks: Outlooks of the schedules, stacked.
         units: Units to place [S].
         logits: Logits of devices without those of their features [B, S, D].
-        random: Numbers in [0, 1) by which to draw; where they are negative, the device in ``found`` is taken [B, S].
-        found: Arrays that records are written to.
+        random: Numbers in [0, 1) by which to draw; where they are negative, the device in ``episodes`` is taken [B, S].
+        episodes: Arrays that records are written to.
     """
     for b in range(len(logits)):
         at = _decoder_of(c, states, looks, logits, b)
@@ -192,10 +161,10 @@ def extend_many(
         for i in range(len(units)):
             v = units[i]
             look_around(at, v)
-            permit(c.t, w, v, 1.0, found.able[b, i])
-            describe(at, v, found.features[b, i])
-            home = choose_device(at, v, i, found, b, i, random[b, i])
-            found.home[b, i] = home
+            permit(c.t, w, v, 1.0, episodes.able[b, i])
+            describe(at, v, episodes.features[b, i])
+            home = choose_device(at, v, i, episodes, b, i, random[b, i])
+            episodes.home[b, i] = home
             assign_and_free(c.t, state, w, v, home, max(state.free_s[home], w.ready_s[v, home]))
             send(c.t, state, w, v, home)
             offer(c.t, state, w, v, 0)
@@ -204,7 +173,6 @@ def extend_many(
 @inlined
 def _decoder_of(c: Decoder, states: ListState, looks: Outlook, logits: Float32Array, b: int) -> Decoder:
     """Return the decoder of schedule b, which shares its arrays with those of all schedules."""
-    s = c.s
     state = ListState(
         states.device[b],
         states.start_s[b],
@@ -225,30 +193,8 @@ def _decoder_of(c: Decoder, states: ListState, looks: Outlook, logits: Float32Ar
         looks.input_share[b],
         looks.memory[b],
     )
-    scores = Scores(s.select, s.node, s.seen, s.inner, s.inner_bias, s.outer, s.out, s.direct, logits[b])
-    return Decoder(
-        c.t,
-        scores,
-        c.rules,
-        c.length_s,
-        c.mean_s,
-        state,
-        w,
-        c.chance,
-        c.num_placed,
-        c.began_s,
-        c.ended_s,
-        c.made_s,
-        c.logit,
-        c.weight,
-        c.taken,
-        c.hidden,
-        c.total,
-        c.home,
-        c.tail_s,
-        c.ahead_s,
-        c.near,
-    )
+    scores = Scores(*c.s[:-1], logits[b])
+    return Decoder(*c[:-3], scores, state, w)
 
 
 Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -291,6 +237,70 @@ class Decisions:
     features: torch.Tensor  # [U, D, F] features of devices, or [0] if the policy does not see
     able: torch.Tensor  # [U, D] whether the unit could be placed on a device, or [0] if the policy does not see
 
+    @classmethod
+    def of(cls, devices: torch.Tensor, log_ps: list[torch.Tensor], steps: Sequence[Episodes]) -> list[Decisions]:
+        """Return the decisions of B plans.
+
+        Args:
+            devices: Devices of units [B, U].
+            log_ps: Log-probabilities that they were drawn with, [B, S] for each step; empty if they were not drawn.
+            steps: Records of each step; empty if the policy does not see.
+        """
+        undecided = torch.zeros(len(devices), 0)
+        log_p = torch.cat(log_ps, dim=1) if log_ps else undecided
+        features = able = undecided
+        if steps:
+            features = torch.from_numpy(np.concatenate([step.features for step in steps], axis=1))
+            able = torch.from_numpy(np.concatenate([step.able for step in steps], axis=1))
+        return list(map(cls, devices, log_p, features, able))
+
+    @classmethod
+    def along(
+        cls, order: torch.Tensor, devices: torch.Tensor, tables: tuple[Tables, FloatArray] | None
+    ) -> list[Decisions]:
+        """Return the decisions, in ``order`` [U], that lead to devices [B, U]; no tables if the policy does not see."""
+        steps = list[Episodes]()
+        if tables is not None:
+            steps = [Schedules(*tables, len(devices)).follow(order.numpy(), devices[:, order].numpy())]
+        return cls.of(devices, [], steps)
+
+
+class Draws:
+    """B plans that are drawn together, step by step.
+
+    Args:
+        seeing: Weights of the features of devices, and scores, which count if there are schedules.
+        schedules: Partial schedules, which the draws extend; None if the policy does not see.
+        exploring: Share of uniform decisions, and temperature of the others.
+        generator: Source of randomness.
+    """
+
+    def __init__(
+        self, seeing: Seeing, schedules: Schedules | None, exploring: Exploring, generator: torch.Generator
+    ) -> None:
+        self._seeing, self._schedules = seeing, schedules
+        self._exploring, self._generator = exploring, generator
+        self._log_ps = list[torch.Tensor]()
+        self._steps = list[Episodes]()
+
+    def choose(self, logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+        """Draw the devices [B, S] of units [S] by logits [B, S, D], minus infinity where a device lacks support."""
+        if self._schedules is None:
+            devices, log_p = drawn(logits, self._exploring, self._generator)
+        else:
+            random = torch.rand(logits.shape[:2], generator=self._generator, dtype=torch.float64).numpy()
+            scored = np.ascontiguousarray(self._seeing(logits, units).detach().numpy())
+            weights, home = self._seeing.weights.detach().numpy(), np.zeros(random.shape, np.int64)
+            step = self._schedules.extend(units.numpy(), scored, weights, self._exploring, random, home)
+            self._steps.append(step)
+            devices, log_p = torch.from_numpy(step.home), torch.from_numpy(step.log_p[..., 1])
+        self._log_ps.append(log_p.float())
+        return devices
+
+    def decisions(self, devices: torch.Tensor) -> list[Decisions]:
+        """Return the decisions that led to the devices of all units [B, U]."""
+        return Decisions.of(devices, self._log_ps, self._steps)
+
 
 class StepwisePolicy(LikelihoodPolicy):
     """A policy whose decisions are the devices of units; if it sees, units run in the order of decisions."""
@@ -308,28 +318,19 @@ class StepwisePolicy(LikelihoodPolicy):
         """Draw ``count`` plans at once; a unit is never placed on a device that does not support it."""
         devices = torch.zeros((count, len(self._supported)), dtype=torch.int64)
         schedules = None if self._tables is None else Schedules(*self._tables, count)
-        seen, log_ps = list[Episodes](), list[torch.Tensor]()
+        draws = Draws(self.network.seeing, schedules, exploring, generator)
 
         def choose(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-            if schedules is None:
-                able = logits.masked_fill(~self._supported[units], -torch.inf)
-                devices[:, units], log_p = drawn(able, exploring, generator)
-            else:
-                seen.append(schedules.drawn(self.network.seeing, logits, units, exploring, generator))
-                devices[:, units], log_p = torch.from_numpy(seen[-1].home), torch.from_numpy(seen[-1].log_p[..., 1])
-            log_ps.append(log_p)
+            devices[:, units] = draws.choose(logits.masked_fill(~self._supported[units], -torch.inf), units)
             return devices[:, units]
 
         self.network.decode(count, choose)
-        return self._rollouts(devices, torch.cat(log_ps, dim=1).float(), seen)
+        return self._rollouts(draws.decisions(devices))
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
         """Return rollouts whose decisions are the devices of plans."""
         devices = torch.tensor(np.stack([plan.placement for plan in plans]))
-        order, seen = self.network.order, list[Episodes]()
-        if self._tables is not None:
-            seen = [Schedules(*self._tables, len(plans)).follow(order.numpy(), devices[:, order].numpy())]
-        return self._rollouts(devices, devices.new_zeros((len(plans), 0)).float(), seen)
+        return self._rollouts(Decisions.along(self.network.order, devices, self._tables))
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Return log-probabilities of all decisions, computed for all plans at once."""
@@ -337,7 +338,9 @@ class StepwisePolicy(LikelihoodPolicy):
         devices, order = torch.stack([record.device for record in records]), self.network.order
         logits, able = self.network.told(devices), self._supported[order]
         if self._tables is not None:
-            features, able = (torch.stack([getattr(each, name) for each in records]) for name in ("features", "able"))
+            features, able = (
+                torch.stack([getattr(record, name) for record in records]) for name in ("features", "able")
+            )
             logits = self.network.seeing(logits, order) + features @ self.network.seeing.weights
             able = able.scatter(2, devices[:, order, None], value=True)
         log_p, entropy = log_p_of(logits.masked_fill(~able, -torch.inf), devices[:, order])
@@ -345,13 +348,5 @@ class StepwisePolicy(LikelihoodPolicy):
         drawn_with = torch.cat([record.log_p for record in records])
         return Likelihood(log_p.reshape(-1), drawn_with, owner, entropy.reshape(-1))
 
-    def _rollouts(self, devices: torch.Tensor, log_p: torch.Tensor, seen: Sequence[Episodes]) -> list[Rollout]:
-        """Return the rollouts of B plans.
-
-        Args:
-            devices: Devices of the units [B, U].
-            log_p: Log-probabilities that they were drawn with [B, U], or [B, 0].
-            seen: Records of each step; empty if the policy does not see.
-        """
-        records = map(Decisions, devices, log_p, *joined_records(seen, len(devices)))
-        return [Rollout(Plan(record.device.numpy(), self._rank), record) for record in records]
+    def _rollouts(self, decisions: Sequence[Decisions]) -> list[Rollout]:
+        return [Rollout(Plan(of_plan.device.numpy(), self._rank), of_plan) for of_plan in decisions]

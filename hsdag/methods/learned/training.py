@@ -276,19 +276,19 @@ def draws_of(trainer: Trainer) -> list[Rollout]:
     """Draw the rollouts of an update; repetitions of evaluated plans are drawn again, at rising temperatures."""
     options = trainer.options
     chosen = set[Plan]()
-    found = list[Rollout]()
-    count = max(options.plans_per_update, int(options.growth * len(trainer.buffer)))
+    rollouts = list[Rollout]()
+    count = options.plans_per_update
     share = rate(options.exploration, 0.0, trainer.progress)
     for attempt in range(options.resample_tries):
-        draws = trainer.policy.draw(count - len(found), Exploring(share, HEAT**attempt), trainer.generator)
+        draws = trainer.policy.draw(count - len(rollouts), Exploring(share, HEAT**attempt), trainer.generator)
         is_last = attempt + 1 == options.resample_tries
         for draw in draws:
             if is_last or (draw.plan not in trainer.buffer and draw.plan not in chosen):
-                found.append(draw)
+                rollouts.append(draw)
                 chosen.add(draw.plan)
-        if len(found) == count:
+        if len(rollouts) == count:
             break
-    return found
+    return rollouts
 
 
 def _extremes(advantages: torch.Tensor, most: int | None) -> list[int]:

@@ -159,13 +159,13 @@ but CRITICAL PATH's would be drawn."""
 class DualNetwork(nn.Module):
     """Network from a problem to the tables for decoding; any number of ops and devices.
 
-    Untrained, all choices are equally likely, unless it begins as CRITICAL PATH. With ``own``, the numbers of ops and
+    Untrained, all choices are equally likely, unless it begins as CRITICAL PATH. With ``size``, the numbers of ops and
     devices of one problem, it also learns a score of every op, and of every op on every device, which is not in the
     paper. Without these scores, the network could not distinguish ops of the same cost at equivalent positions in the
     graph, such as the shards of a product, which a plan may have to treat differently.
     """
 
-    def __init__(self, config: DopplerConfig, generator: torch.Generator, own: tuple[int, int] | None = None) -> None:
+    def __init__(self, config: DopplerConfig, generator: torch.Generator, size: tuple[int, int] | None = None) -> None:
         super().__init__()
         self._config = config
         width = config.width
@@ -180,7 +180,7 @@ class DualNetwork(nn.Module):
         self.out = nn.Parameter(torch.zeros(width))
         self.direct = nn.Parameter(torch.zeros(num_of_device), requires_grad=config.direct)
         self.direct_select = nn.Parameter(torch.zeros(num_features), requires_grad=config.direct)
-        shapes = {} if own is None else {"select": own[:1], "place": own}
+        shapes = {} if size is None else {"select": size[:1], "place": size}
         self.own = nn.ParameterDict({name: nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()})
         self._begin()
 
@@ -203,9 +203,9 @@ class DualNetwork(nn.Module):
         if self._config.mean_of_embeddings:
             paths = [path / length for path, length in zip(paths, inputs.path_lengths, strict=True)]
         select = self.select(torch.cat([h, *paths, z], dim=1)).squeeze(1) + inputs.x @ self.direct_select
-        own = {name: within(OWN_PACE * score, OWN_RANGE) for name, score in self.own.items()}
+        scores = {name: within(OWN_PACE * score, OWN_RANGE) for name, score in self.own.items()}
         return Scores(
-            select=within(select, self._config.logit_range) + own.get("select", 0.0),
+            select=within(select, self._config.logit_range) + scores.get("select", 0.0),
             node=self.node(torch.cat([h, z], dim=1)),
             seen=self.seen(h),
             inner=self.inner.weight.t(),
@@ -213,5 +213,5 @@ class DualNetwork(nn.Module):
             outer=self.outer.weight.t(),
             out=self.out,
             direct=(SEEN_PACE * self.direct).expand(len(h), -1),
-            own=own.get("place", h.new_zeros(len(h), inputs.costs.num_devices)),
+            bias=scores.get("place", h.new_zeros(len(h), inputs.costs.num_devices)),
         )

@@ -72,36 +72,38 @@ class DualPolicy(LikelihoodPolicy):
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """Return log-probabilities of SEL and PLC, computed in one batched pass over the recorded decisions."""
-        found = Episodes(*(np.stack(column) for column in zip(*(each.record for each in rollouts), strict=True)))
+        episodes = Episodes(
+            *(np.stack(column) for column in zip(*(rollout.record for rollout in rollouts), strict=True))
+        )
         learned = [i for i, learns in enumerate(self._learns) if learns]
         net = self.network(self._inputs)
-        parts = [(self._selection, self._placement)[i](net, found) for i in learned]
+        parts = [(self._selection, self._placement)[i](net, episodes) for i in learned]
         log_p, entropy = (torch.stack(column, dim=-1) for column in zip(*parts, strict=True))
-        drawn = torch.from_numpy(found.log_p[:, :, learned]).float()
+        drawn = torch.from_numpy(episodes.log_p[:, :, learned]).float()
         owner = torch.arange(len(rollouts)).repeat_interleave(drawn[0].numel())
         return Likelihood(log_p.reshape(-1), drawn.reshape(-1), owner, entropy.reshape(-1))
 
-    def _selection(self, net: Scores[torch.Tensor], found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
+    def _selection(self, net: Scores[torch.Tensor], episodes: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-probabilities [B, N] of the ops selected at every step, and entropies [B, N]."""
-        order, ready = torch.from_numpy(found.order), torch.from_numpy(found.ready)
+        order, ready = torch.from_numpy(episodes.order), torch.from_numpy(episodes.ready)
         log_p, entropy = log_p_in_turn(net.select.double()[order], ready.gather(1, order))
         return log_p.float(), entropy.float()
 
-    def _placement(self, net: Scores[torch.Tensor], found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
+    def _placement(self, net: Scores[torch.Tensor], episodes: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-probabilities [B, N] of the devices chosen at every step, and entropies [B, N] (eq. 6 and 7)."""
-        order, home, able = (torch.from_numpy(each) for each in (found.order, found.home, found.able))
+        order, home, able = map(torch.from_numpy, (episodes.order, episodes.home, episodes.able))
         on = one_hot(home, able.shape[2]).float()  # [B, N, D]
         taken, count = (on[..., None] * net.seen[order][:, :, None, :]).cumsum(dim=1), on.cumsum(dim=1)
         taken, count = pad(taken[:, :-1], (0, 0, 0, 0, 1, 0)), pad(count[:, :-1], (0, 0, 1, 0))  # sums before each step
         if self._options.mean_of_embeddings:
             taken = taken / count.clamp(min=1.0)[..., None]
-        features = torch.from_numpy(found.features)
+        features = torch.from_numpy(episodes.features)
         hidden = torch.relu(features @ net.inner + net.inner_bias)
         total = net.node[order][..., None, :] + taken + hidden @ net.outer
         logits = (
             leaky_relu(total, SLOPE) @ net.out
             + torch.einsum("bndf,bnf->bnd", features, net.direct[order])
-            + net.own[order]
+            + net.bias[order]
         )
         return log_p_of(logits.masked_fill(~(able | on.bool()), -torch.inf), home)
 
@@ -116,8 +118,8 @@ class DualPolicy(LikelihoodPolicy):
         """Return episodes that are decoded with the tables of the present weights.
 
         Args:
-            exploring: Share of uniform decisions, and temperature of the others.
-            random: Numbers in [0, 1) by which ops and devices are drawn [B, N, 2].
+            exploring: How ops and devices are drawn.
+            random: Numbers in [0, 1) by which they are drawn [B, N, 2].
             forced: Ops [B, N] and devices [B, N] of every step, to be recorded instead of drawn ones.
         """
         tables = (table.numpy() for table in self.network(self._inputs))
@@ -125,15 +127,15 @@ class DualPolicy(LikelihoodPolicy):
         if not self._options.learns_order:
             scores = scores._replace(select=self._inputs.levels.upward_s.astype(np.float32))
         if not self._options.learns_devices:
-            alike = {"out": 0 * scores.out, "own": 0 * scores.own}
+            alike = {"out": 0 * scores.out, "bias": 0 * scores.bias}
             scores = scores._replace(direct=0 * scores.direct + EARLIEST[: scores.direct.shape[1]], **alike)
         order, device = ((exploring.heat, exploring.share) if learns else (GREEDY, 0.0) for learns in self._learns)
         rules = Rules((order[0], device[0]), (order[1], device[1]), self._options.mean_of_embeddings)
-        found = decode(self._inputs.tables, self._tail_s, scores, rules, random, forced)
+        episodes = decode(self._inputs.tables, self._tail_s, scores, rules, random, forced)
         rollouts = []
-        for b, (order, home) in enumerate(zip(found.order, found.home, strict=True)):
+        for b, (order, home) in enumerate(zip(episodes.order, episodes.home, strict=True)):
             rank = inverse_of(order)
-            rollouts.append(Rollout(Plan(home[rank], rank), Episodes(*(column[b] for column in found))))
+            rollouts.append(Rollout(Plan(home[rank], rank), Episodes(*(column[b] for column in episodes))))
         return rollouts
 
 
@@ -150,8 +152,8 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
 
     def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
         """Return an untrained policy of SEL and PLC for the costs of the problem's units."""
-        own = (problem.num_units, problem.num_devices) if self.options.own_scores else None
-        return DualPolicy(DualNetwork(self.options, generator, own), problem.known_costs, self.options)
+        size = (problem.num_units, problem.num_devices) if self.options.own_scores else None
+        return DualPolicy(DualNetwork(self.options, generator, size), problem.known_costs, self.options)
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:
         """Train the policy on simulated plans (stage II) before plans are measured (stage III).

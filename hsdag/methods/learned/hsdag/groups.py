@@ -30,20 +30,13 @@ class Topology:
     @staticmethod
     def from_edges(num_nodes: int, src: IntArray, dst: IntArray) -> Topology:
         """Return the topology of directed edges, without self-loops and repeated pairs, in O(E log E)."""
-        low, high = np.minimum(src, dst), np.maximum(src, dst)
-        keys = np.unique((low * np.int64(max(num_nodes, 1)) + high)[low != high])
-        left, right = keys // max(num_nodes, 1), keys % max(num_nodes, 1)
-        return Topology(num_nodes, left, right, np.random.default_rng(0).permutation(len(keys)))
-
-    @property
-    def num_edges(self) -> int:
-        """Return the number of edges E."""
-        return len(self.left)
+        left, right = Partition.identity(num_nodes).quotient_edges(np.minimum(src, dst), np.maximum(src, dst))
+        return Topology(num_nodes, left, right, np.random.default_rng(0).permutation(len(left)))
 
     @cached_property
     def digests(self) -> NDArray[np.uint64]:
         """Return random numbers [N + E], one for each node and then each edge; their sums distinguish sets of these."""
-        return np.random.default_rng(1).integers(2**63, size=self.num_nodes + self.num_edges, dtype=np.uint64)
+        return np.random.default_rng(1).integers(2**63, size=self.num_nodes + len(self.left), dtype=np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +76,7 @@ class Groups:
         num = len(parses)
         kept_edges = [parse.nominated[parse.kept] for parse in parses]
         edge = np.concatenate(kept_edges)
-        first_node = np.repeat(np.arange(num) * t.num_nodes, [len(each) for each in kept_edges])
+        first_node = np.repeat(np.arange(num) * t.num_nodes, [len(edges) for edges in kept_edges])
         groups = Partition.from_pairs(num * t.num_nodes, first_node + t.left[edge], first_node + t.right[edge])
         home = groups.labels[first_node + t.left[edge]]
         node = np.tile(np.arange(t.num_nodes), num)
@@ -115,11 +108,6 @@ class Groups:
     def representative(self) -> torch.Tensor:
         """Return one node [G] of each distinct group."""
         return self.member.new_zeros(self.num_distinct).index_copy(0, self.member_group, self.member)
-
-    @property
-    def sizes(self) -> list[int]:
-        """Return the number of groups [B] of each parse."""
-        return [int(size) for size in np.diff(self.labels.max(axis=1), prepend=-1)]
 
     def sums(self, of_node: torch.Tensor) -> torch.Tensor:
         """Return the sums [G, ...] of values of nodes [N, ...] over the members of each distinct group."""

@@ -162,11 +162,7 @@ NEUTRAL_SCORE = 0.5
 def nominate(topology: Topology, scores: FloatArray) -> IntArray:
     """Return the incident edge with the highest score of every node (Eq. 9), each edge once, ascending [K].
 
-    Ties are broken by rank. Scores and ranks order the edges strictly, so the nominated edges form a forest.
-
-    Args:
-        topology: Undirected graph.
-        scores: Scores of the edges [E].
+    Ties between scores [E] are broken by rank. The two order the edges strictly, so the nominated edges form a forest.
     """
     order = np.lexsort((topology.rank, scores))
     place = inverse_of(order)
@@ -177,16 +173,10 @@ def nominate(topology: Topology, scores: FloatArray) -> IntArray:
 
 
 def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray) -> Parse:
-    """Return the parse with the nominated edges that are kept.
+    """Return the parse with the nominated edges [K] that are kept [K], by the scores of all edges [E].
 
     A departure from the paper: if the kept edges would join a connected graph into one group, the edge with the lowest
     score is dropped, unless its score exceeds 0.5. A single group, and thus a single device, has to be learned.
-
-    Args:
-        topology: Undirected graph.
-        nominated: Nominated edges [K].
-        scores: Scores of the edges [E].
-        kept: Whether a nominated edge is kept [K].
     """
     if topology.num_nodes > 1 and int(kept.sum()) == topology.num_nodes - 1:  # the forest is a tree
         weakest = np.lexsort((topology.rank[nominated], scores[nominated]))[0]
@@ -196,14 +186,9 @@ def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: 
 
 
 def pooled_embeddings(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
-    """Return embeddings [G, H] of the distinct groups.
+    """Return embeddings [G, H] of the distinct groups, from embeddings of nodes [N, H] and scores of edges [E].
 
     They are the mean embedding of the members times the mean score of the kept edges, or 0.5 if there are none.
-
-    Args:
-        z: Embeddings of nodes [N, H].
-        scores: Scores of the edges [E].
-        groups: Groups of the parses.
     """
     score = z.new_zeros(groups.num_distinct).index_add(0, groups.edge_group, scores.gather(0, groups.edge))
     count = groups.size - 1  # nominated edges form a forest, and groups are its trees
@@ -343,7 +328,7 @@ class GroupNetwork(nn.Module):
         if devices is not None:
             homes = np.stack(devices)
             kept = kept & (homes[:, self.groupable.left[nominated]] == homes[:, self.groupable.right[nominated]])
-        return [parse_of(self.groupable, nominated, scores, each) for each in kept]
+        return [parse_of(self.groupable, nominated, scores, of_parse) for of_parse in kept]
 
     def embed(self, view: View, groups: Groups) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return pooled embeddings of distinct groups, and log-probabilities and entropies of the parses.
@@ -384,12 +369,12 @@ class GroupNetwork(nn.Module):
         """
         logits = self.placer(pooled)
         if self._config.own_scores:
-            own = groups.sums(self.own["place"]) / groups.size[:, None]
+            mean_score = groups.sums(self.own["place"]) / groups.size[:, None]
         if self._time_s is not None:
             total_s = groups.sums(self._time_s)
             slowness = torch.log(total_s / total_s.min(dim=1, keepdim=True).values)
             logits = logits - SLOWNESS_UNIT * self.slowness * slowness
         logits = within(logits, self._config.logit_range)
         if self._config.own_scores:
-            logits = logits + within(OWN_PACE * own, OWN_RANGE)
+            logits = logits + within(OWN_PACE * mean_score, OWN_RANGE)
         return torch.as_tensor(logits.masked_fill(~self.supported[groups.representative], -torch.inf))

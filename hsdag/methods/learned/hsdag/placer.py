@@ -18,7 +18,6 @@ from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.decoding import (
-    FEATURES,
     Ascent,
     Episodes,
     Float32Array,
@@ -69,9 +68,9 @@ class ParseTables(NamedTuple):
     """Tables for several parses, from one pass of the network, and log-probabilities and entropies of the parses."""
 
     scores: Scores[torch.Tensor]
-    row: IntArray  # [B, U] row of ``direct`` and ``own`` in the scores that a unit has
-    edges: torch.Tensor  # [B, K] log-probabilities of keeping or dropping edges, or [0] if parsing is not sampled
-    of_edges: torch.Tensor  # [B, K] entropies of these choices, or [0]
+    row: IntArray  # [B, U] row of ``direct`` and ``bias`` in the scores that a unit has
+    edges: torch.Tensor  # [B, K] log-probabilities of keeping or dropping edges, or [B, 0] if parsing is not sampled
+    of_edges: torch.Tensor  # [B, K] entropies of these choices, or [B, 0]
 
 
 class GroupPolicy(Policy):
@@ -103,7 +102,7 @@ class GroupPolicy(Policy):
 
         All plans of a step begin with the state that follows from the last plan of the step before.
         """
-        found: list[Rollout] = []
+        rollouts: list[Rollout] = []
         state: torch.Tensor | None = None
         for step in range(1, self._config.steps + 1):
             is_dropping = self._config.dropout > 0  # then a seed is drawn, which the masks follow from
@@ -113,10 +112,10 @@ class GroupPolicy(Policy):
             for i, heat in enumerate(self._heats):
                 if some := parses[i :: len(self._heats)]:
                     rules = replace(exploring, heat=heat * exploring.heat)
-                    found += self._draws(situation, view, some, rules, generator, step)
+                    rollouts += self._draws(situation, view, some, rules, generator, step)
             if step < self._config.steps:
                 state = self.network.next_state(view, parses[-1])
-        return found[:count]
+        return rollouts[:count]
 
     @torch.no_grad()
     def best(self, generator: torch.Generator) -> Rollout:
@@ -148,16 +147,15 @@ class GroupPolicy(Policy):
         total = torch.zeros(())
         for members in by_situation.values():
             draws = [rollouts[i].record for i in members]
-            given = self._given(self.network.view(draws[0].situation), [draw.parse for draw in draws])
+            tables = self._tables_of(self.network.view(draws[0].situation), [draw.parse for draw in draws])
             episodes = Episodes(*(np.stack(column) for column in zip(*(draw.episode for draw in draws), strict=True)))
             ascent = Ascent(weights[members].double().numpy(), entropy, clip or np.inf, self._config.learns_order)
-            slopes = climb(self._arrays(given.scores), ascent, episodes, given.row)
+            slopes = climb(self._arrays(tables.scores), ascent, episodes, tables.row)
             for name, slope in slopes._asdict().items():
-                total = total + (getattr(given.scores, name) * torch.from_numpy(slope).float()).sum()
-            if len(given.edges):
-                drawn_with = torch.stack([draw.edges for draw in draws]) if advantages is not None else given.edges
-                gain = clipped(given.edges, drawn_with.detach(), weights[members][:, None], clip)
-                total = total + gain.sum() + entropy * given.of_edges.sum()
+                total = total + (getattr(tables.scores, name) * torch.from_numpy(slope).float()).sum()
+            drawn_with = torch.stack([draw.edges for draw in draws])
+            gain = clipped(tables.edges, drawn_with, weights[members][:, None], clip)
+            total = total + gain.sum() + entropy * tables.of_edges.sum()
         return -(aim.imitation if advantages is None else 1.0) * total / num
 
     def _count(self, draw: Draw) -> int:
@@ -165,29 +163,16 @@ class GroupPolicy(Policy):
         on_order = len(draw.episode.order) * self._config.learns_order
         return int(draw.episode.able.any(axis=1).sum()) + on_order + len(draw.edges)
 
-    def _given(self, view: View, parses: Sequence[Parse]) -> ParseTables:
+    def _tables_of(self, view: View, parses: Sequence[Parse]) -> ParseTables:
         """Return the tables for parses from one situation."""
         groups = self._groups(tuple(parses))
         pooled, edges, of_edges = self.network.embed(view, groups)
         select = self._urgency + (self.network.urgency(view) if self._config.learns_order else 0.0)
-        own = self.network.logits(pooled, groups).clamp(min=LEAST_LOGIT)
-        direct = self.network.weights(pooled)
-        nothing = torch.zeros(len(select), 0)
-        scores = Scores(
-            select=select,
-            node=nothing,
-            seen=nothing,
-            inner=torch.zeros(len(FEATURES), 0),
-            inner_bias=nothing[0],
-            outer=torch.zeros(0, 0),
-            out=nothing[0],
-            direct=direct,
-            own=own,
-        )
-        shape = (len(parses), -1)
-        if len(edges):
-            edges, of_edges = edges.reshape(shape), of_edges.reshape(shape)
-        return ParseTables(scores, groups.distinct.numpy()[groups.labels], edges, of_edges)
+        logits = self.network.logits(pooled, groups).clamp(min=LEAST_LOGIT)
+        scores = Scores.linear(select, self.network.weights(pooled), logits)
+        shape = len(parses), len(edges) // len(parses)
+        row = groups.distinct.numpy()[groups.labels]
+        return ParseTables(scores, row, edges.reshape(shape), of_edges.reshape(shape))
 
     @staticmethod
     def _arrays(scores: Scores[torch.Tensor]) -> Scores[Float32Array]:
@@ -214,21 +199,20 @@ class GroupPolicy(Policy):
             step: Position of the plans in their episodes, from 1.
             forced: Units [B, U] and devices [B, U] of every step, to be recorded instead of drawn ones.
         """
-        given = self._given(view, parses)
+        tables = self._tables_of(view, parses)
         labels = self._groups(tuple(parses)).labels
         learns_order = self._config.learns_order
         heat, share = exploring.heat, exploring.share
         rules = Rules((heat if learns_order else GREEDY, heat), (share * learns_order, share))
         random = torch.rand((*labels.shape, 2), generator=generator, dtype=torch.float64).numpy()
-        shared = Sharing(given.row, labels - labels.min(axis=1, keepdims=True))
-        found = decode(self._tables, self._tail_s, self._arrays(given.scores), rules, random, forced, shared)
-        edges = given.edges if len(given.edges) else torch.zeros(len(parses), 0)
+        shared = Sharing(tables.row, labels - labels.min(axis=1, keepdims=True))
+        episodes = decode(self._tables, self._tail_s, self._arrays(tables.scores), rules, random, forced, shared)
         rollouts = []
         for i, parse in enumerate(parses):
-            episode = Episodes(*(column[i] for column in found))
+            episode = Episodes(*(column[i] for column in episodes))
             rank = inverse_of(episode.order)
             plan = Plan(episode.home[rank], rank if learns_order else None)
-            rollouts.append(Rollout(plan, Draw(situation, parse, episode, edges[i]), step))
+            rollouts.append(Rollout(plan, Draw(situation, parse, episode, tables.edges[i]), step))
         return rollouts
 
 

@@ -28,6 +28,7 @@ from hsdag.search.evaluators.base import Score, SearchStopped
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.workers.pool import Pool
+from tests.hsdag.methods.searches import not_none
 from tests.hsdag.workers.here import Here
 
 SMALL = TrainOptions("enas", problems=2, updates=6, expert_evaluations=500, unseen=1, changes={"rules": "2"})
@@ -37,7 +38,7 @@ def with_single_device(family: Family, number: int, expert: SolveOptions | None)
     """A problem whose expert leaves all ops on the first device, whatever the time."""
     problem = training_problem(family, number, None)
     plan = Plan(np.zeros(problem.costs.num_ops, dtype=np.int64))
-    return replace(problem, experts=() if expert is None else (plan,))
+    return replace(problem, expert=None if expert is None else plan)
 
 
 def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_not(
@@ -165,9 +166,9 @@ def test_an_interrupt_is_noticed_though_answers_come_at_once() -> None:
 
 def test_an_expert_limited_by_evaluations_finds_the_same_plan_on_any_number_of_threads() -> None:
     expert = TrainOptions("chain", expert_evaluations=500).expert
-    found = [training_problem(find_family("chain"), 1, replace(expert, num_threads=n)).experts for n in (1, 2)]
-    assert found[0] == found[1]
-    assert found[0][0].priority is not None
+    one, two = (training_problem(find_family("chain"), 1, replace(expert, num_threads=n)).expert for n in (1, 2))
+    assert one == two
+    assert not_none(one).priority is not None
     assert expert.budget_s == np.inf
 
 

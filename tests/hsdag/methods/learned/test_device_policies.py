@@ -29,7 +29,7 @@ from tests.hsdag.methods.learned.policies import generator
 from tests.hsdag.methods.searches import not_none
 
 TINY = {
-    "placeto": {"width": "12", "embedding": "8", "head": "8", "rounds": "2", "step": "4", "sweeps": "2"},
+    "placeto": {"width": "12", "embedding": "8", "head": "8", "rounds": "2", "step": "4"},
     "gdp": {"width": "8", "heads": "2", "layers": "2", "segment": "16"},
     "rnn": {"width": "6", "feeds_context": "true"},
     "hsdag": {"hidden": "16", "score_bias": "0"},
@@ -65,7 +65,7 @@ EVERY_PART = pytest.mark.parametrize(
 )
 PLAIN = Exploring()
 NO_LEARNING = {"learning_rate": "0", "last_learning_rate": "0"}
-FEW_UPDATES = {"updates": "20", "plans_per_update": "16", "growth": "0", "elites": "0", "greedy_every": "0"}
+FEW_UPDATES = {"updates": "20", "plans_per_update": "16", "elites": "0", "greedy_every": "0"}
 
 
 def placer_of(method: str, preset: str = "default", **changes: str) -> LearnedPlacer[Any]:

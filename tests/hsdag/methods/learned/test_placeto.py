@@ -43,15 +43,15 @@ def sized(output_bytes: list[float]) -> ScheduleProblem:
 
 
 def policy_of(problem: ScheduleProblem, config: PlacetoConfig) -> PlacetoPolicy:
-    groups = groups_of(problem, config.groups)
+    groups = groups_of(problem, problem.topological_order, config.groups, None)
     return PlacetoPolicy(PlacetoNetwork(groups, config, generator(1)), groups, config, problem)
 
 
-@pytest.mark.parametrize("config", [TINY, replace(TINY, sweeps=2, step=4), replace(TINY, groups=5)])
+@pytest.mark.parametrize("config", [TINY, replace(TINY, step=4), replace(TINY, groups=5)])
 def test_a_step_changes_the_devices_of_the_groups_it_visits_alone(config: PlacetoConfig) -> None:
     policy = policy_of(random_problem(2, 10, 3), config)
     groups = policy._groups
-    visits = torch.split(groups.order, config.step) * config.sweeps
+    visits = torch.split(groups.order, config.step)
     for rollout in policy.draw(3, Exploring(), generator()):
         assert len(rollout.trail) == len(visits)
         for visited, before, after in zip(visits, rollout.trail, (*rollout.trail[1:], rollout.plan), strict=True):
@@ -85,7 +85,8 @@ def test_ops_without_a_device_in_common_are_not_merged() -> None:
 
 
 def test_reachability_is_that_of_paths() -> None:
-    reaches = groups_of(sized([1.0] * 6), None).reaches.numpy()
+    problem = sized([1.0] * 6)
+    reaches = groups_of(problem, problem.topological_order, None, None).reaches.numpy()
     assert [np.flatnonzero(row).tolist() for row in reaches] == [[1, 2, 3, 4], [2, 3], [3], [], [], []]
 
 
@@ -110,10 +111,10 @@ def test_the_weight_of_a_step_is_the_sum_of_what_it_and_later_ones_gain() -> Non
 
 
 def test_every_decision_has_the_weight_of_its_step() -> None:
-    _, policy = trainer_of(replace(PLAIN, sweeps=2, step=4))
+    _, policy = trainer_of(replace(PLAIN, step=4))
     rollouts = policy.draw(2, Exploring(), generator())
-    weights = torch.arange(8.0).reshape(2, 4)  # steps of 4 and 2 groups, twice
-    expected = -(4 * (0 + 2 + 4 + 6) + 2 * (1 + 3 + 5 + 7)) / 24 * np.log(0.5)
+    weights = torch.arange(4.0).reshape(2, 2)  # steps of 4 and 2 groups
+    expected = -(4 * (0 + 2) + 2 * (1 + 3)) / 12 * np.log(0.5)
     assert policy.loss(rollouts, weights, Aim(None, 0.0, 1.0)).item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -155,7 +156,7 @@ def test_a_plan_over_memory_counts_in_training_with_two_seconds_more_for_each_gb
 
 
 def test_many_decisions_are_computed_pass_by_pass_with_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = policy_of(random_problem(2, 10, 3), replace(TINY, sweeps=2, step=4))
+    policy = policy_of(random_problem(2, 10, 3), replace(TINY, step=4))
     rollouts = policy.draw(3, Exploring(), generator())
     with torch.no_grad():
         torch.nn.init.normal_(policy.network.choose.layers[-1].weight, generator=generator())  # type: ignore[arg-type]

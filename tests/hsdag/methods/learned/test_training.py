@@ -192,13 +192,9 @@ def test_of_many_plans_the_best_and_the_worst_are_learned_from(monkeypatch: pyte
     assert np.corrcoef(seconds, weights)[0, 1] < -0.9
 
 
-@pytest.mark.parametrize(
-    ("growth", "greedy_every", "counts"), [(0.5, 0, [10, 10, 11, 16]), (0.0, 3, [10, 1, 10, 10, 10, 1])]
-)
-def test_batches_grow_with_the_plans_so_far_and_the_most_probable_plan_is_asked_for_now_and_then(
-    growth: float, greedy_every: int, counts: list[int]
-) -> None:
-    config = replace(SMALL, plans_per_update=10, growth=growth, greedy_every=greedy_every, updates=4, epochs=1)
+@pytest.mark.parametrize(("greedy_every", "counts"), [(0, [10, 10, 10, 10]), (3, [10, 1, 10, 10, 10, 1])])
+def test_the_most_probable_plan_is_asked_for_now_and_then(greedy_every: int, counts: list[int]) -> None:
+    config = replace(SMALL, plans_per_update=10, greedy_every=greedy_every, updates=4, epochs=1)
     trainer, _, evaluator = trainer_for(config, num_units=40)
     trainer.begin()
     assert evaluator.placements == [[0] * 40, [1] * 40]
@@ -207,7 +203,7 @@ def test_batches_grow_with_the_plans_so_far_and_the_most_probable_plan_is_asked_
 
 
 def test_plans_that_repeat_others_are_drawn_again_as_often_as_that_may_be_tried() -> None:
-    trainer, _, _ = trainer_for(replace(SMALL, plans_per_update=4, growth=0.0, resample_tries=50), num_units=3)
+    trainer, _, _ = trainer_for(replace(SMALL, plans_per_update=4, resample_tries=50), num_units=3)
     trainer.begin()
     found = [rollout.plan for rollout in draws_of(trainer)]
     assert len(found) == len(set(found)) == 4
