@@ -133,14 +133,17 @@ class _CompilationTimeout(Exception):  # noqa: N818 - an expected ending: the in
 
 
 class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
-    """A listener to numba that counts down the seconds that compiling may still take.
+    """A listener to numba that counts the seconds spent on compiling, and down those that it may still take.
+
+    ``tell`` is called when the next kernel is compiled, once.
 
     A kernel's compilation begins before those of its callees and ends after them; numba compiles for one thread at a
     time. An exception at a beginning stops the compilation, and an end follows for all that have begun.
     """
 
-    left_s = math.inf
+    left_s, spent_s = math.inf, 0.0
     depth, begin_s = 0, 0.0
+    tell: Callable[[], object] = staticmethod(lambda: None)
     is_abandoned = False
     thread = threading.local()  # its ``calls`` counts nested calls of kernels that can be interpreted
 
@@ -153,12 +156,15 @@ class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
         if now_s - self.begin_s >= self.left_s and getattr(self.thread, "calls", 0) > 0:
             self.is_abandoned = True
             raise _CompilationTimeout
+        tell, self.tell = self.tell, lambda: None
+        tell()
 
     def on_end(self, _: Any) -> None:
-        """Subtract the time that a kernel took to compile, with its callees."""
+        """Count the time that a kernel took to compile, with its callees."""
         self.depth -= 1
         if self.depth == 0:
-            self.left_s -= time.monotonic() - self.begin_s
+            taken_s = time.monotonic() - self.begin_s
+            self.left_s, self.spent_s = self.left_s - taken_s, self.spent_s + taken_s
 
 
 _allowance = _Allowance()
@@ -188,6 +194,17 @@ def compiling_at_most(seconds: float) -> Iterator[None]:
         yield
     finally:
         _allowance.left_s = before
+
+
+@contextmanager
+def timed_compiling(tell: Callable[[], object]) -> Iterator[Callable[[], float]]:
+    """Call ``tell`` when the first compilation begins; yield a function that returns the seconds of compiling so far."""
+    before, before_s = _allowance.tell, _allowance.spent_s
+    _allowance.tell = tell
+    try:
+        yield lambda: _allowance.spent_s - before_s
+    finally:
+        _allowance.tell = before
 
 
 def compiled_in_time(prepare: Callable[[], object]) -> bool:

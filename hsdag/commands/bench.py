@@ -157,16 +157,13 @@ class BenchResult(Displayable, Record):
         return [f"Measured in common rounds: {medians}.", *failures]
 
 
-def split_targets(
-    devices: Sequence[str | DeviceSpec], *, or_cpu: bool
-) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
+def split_targets(devices: Sequence[str | DeviceSpec]) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
     """Return the single devices to measure, under OpenVINO's names, and the targets such as AUTO:CPU.
 
     Raises DeviceError for a malformed name, and OptionError for a repeated one.
 
     Args:
         devices: Texts in which devices are separated by commas; a target extends to the end of its text.
-        or_cpu: Whether to return the CPU if there are no devices.
     """
     found: list[DeviceSpec | str] = []
     for each in devices:
@@ -178,7 +175,7 @@ def split_targets(
     specs = tuple(map(canonical, named))
     if len({spec.name for spec in specs}) < len(specs):
         raise OptionError("a device is named twice")
-    return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
+    return specs, targets
 
 
 @checked
@@ -301,8 +298,9 @@ class Compared:
                 f"{option('executor')} chooses what runs a placement: name one with {option('placements')}"
             )
         on_torch = runs_on_torch(ran_by, placed)
-        or_cpu = not placed and partition_cpu is None
-        named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=or_cpu)
+        named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices)
+        if not (placed or devices or on_torch or partition_cpu):
+            named = (DeviceSpec("CPU", "CPU"),)
         if partition_cpu is not None:
             named = (*named_devices(None, partition_cpu, ["CPU"]).all, *(spec for spec in named if spec.name != "CPU"))
         if not (named or targets or is_traced):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import openvino as ov
 
-from hsdag.base.errors import OptionError, choices_for, option
+from hsdag.base.errors import OptionError, chosen, option
 from hsdag.base.files import check_writable, write_atomically
 from hsdag.exports import export_formats, module_of
 from hsdag.ir.graph.build import graph_of
@@ -77,9 +77,7 @@ def document(text: Callable[[Placement, ov.Model | None], str]) -> Write:
 
 def find_exporter(format: str) -> Exporter:  # noqa: A002
     """Return the exporter of a format. Raises OptionError, with the choices, for an unknown one."""
-    if format not in export_formats():
-        raise OptionError(f"{option('format')} {format!r} is unknown{choices_for(format, export_formats())}")
-    exporter: Exporter = import_module(module_of(format)).EXPORTERS[format]
+    exporter: Exporter = import_module(module_of(chosen("format", format, export_formats()))).EXPORTERS[format]
     return exporter
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba.core import event as numba_event
 
 from hsdag.base.kernels import compiled_in_time, compiling, is_interpreted
 from hsdag.ir.placement.placement import Record
@@ -232,45 +230,10 @@ def shortage(each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> t
     return words, enough * each_s - left_s
 
 
-class _CompilationListener(numba_event.Listener):
-    """Listener that reports the first compilation of a function, and adds up the seconds of all compilations."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._depth, self._begin_s = 0, 0.0
-        self.seconds = 0.0
-
-    def on_start(self, _: numba_event.Event) -> None:
-        say, self._say = self._say, lambda _: None
-        say(COMPILING)
-        if self._depth == 0:
-            self._begin_s = time.monotonic()
-        self._depth += 1
-
-    def on_end(self, _: numba_event.Event) -> None:
-        self._depth = max(self._depth - 1, 0)  # kernels that were never begun, for lack of time, also end
-        if self._depth == 0 and self._begin_s:
-            self.seconds += time.monotonic() - self._begin_s
-
-
-class Compiled(NamedTuple):
-    """The seconds spent on compiling a search, and whether all of it was compiled."""
-
-    seconds: float
-    is_complete: bool
-
-
 def compile_search(
-    placer: Placer[Any],
-    problem: Problem,
-    evaluate: Callable[[], object],
-    *,
-    steps: float,
-    takes_order: bool,
-    say: Callable[[str], None],
-    once: Callable[[], object] = lambda: None,
-) -> Compiled:
-    """Compile the kernels that a search will call, then call ``once``.
+    placer: Placer[Any], problem: Problem, evaluate: Callable[[], object], *, steps: float, takes_order: bool
+) -> bool:
+    """Compile the kernels that a search will call, and return whether there was time for all of them.
 
     Kernels that run faster interpreted than they compile, for few plans of a small problem, are not compiled. Raises
     OptionError for a problem that the placer cannot search.
@@ -279,17 +242,11 @@ def compile_search(
         evaluate: Function that simulates any plan, so that its kernels get compiled.
         steps: Steps of the interpreter in one simulation, approximately.
         takes_order: Whether the search's evaluator takes the order of plans into account.
-        say: Called with a line when the first kernel is compiled.
-        once: Function called when all is compiled, such as the computation of a bound.
     """
     placer.check(problem)
     graph = problem.units.fine
     of_lists = float((graph.num_ops + graph.num_edges) * problem.num_devices * (FEW_PLANS + problem.num_devices))
-    listener = _CompilationListener(say)
-    with numba_event.install_listener("numba:compile", listener):
-        with compiling(is_short=is_interpreted(placer.num_tried * steps)):
-            evaluate()
-        with compiling(is_short=is_interpreted(of_lists)):
-            is_complete = compiled_in_time(lambda: placer.prepare(problem, takes_order=takes_order))
-        once()
-    return Compiled(listener.seconds, is_complete)
+    with compiling(is_short=is_interpreted(placer.num_tried * steps)):
+        evaluate()
+    with compiling(is_short=is_interpreted(of_lists)):
+        return compiled_in_time(lambda: placer.prepare(problem, takes_order=takes_order))

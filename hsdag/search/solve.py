@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hsdag.base.errors import OptionError, PlacementError, SearchError, option
+from hsdag.base.kernels import timed_compiling
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Status
 from hsdag.runtime.objectives import Objective
@@ -24,7 +26,7 @@ from hsdag.runtime.problem.semantics import Order, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.simulator.values import simulated_values
-from hsdag.search.driver import FEW_PLANS, Driver, Member, Watcher, compile_search
+from hsdag.search.driver import COMPILING, FEW_PLANS, Driver, Member, Watcher, compile_search
 from hsdag.search.evaluators.memory import one_inference
 from hsdag.search.evaluators.recording import Event
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
@@ -86,15 +88,12 @@ class _SolveRun:
         self._tell_next_s = self._begin + TELL_EVERY_S
         self._units = problem_of(problem, objective, options.semantics)
         self._evaluator = ScheduleEvaluator.of(self._units)
-        self._begin += compile_search(
-            placer,
-            self._units,
-            self._evaluate_first,
-            steps=float(problem.num_ops + len(problem.edge_src)),
-            takes_order=self._evaluator.takes_order,
-            say=watcher.on_phase,
-            once=lambda: self._compute_bound(placer.num_tried),
-        ).seconds
+        steps, takes_order = float(problem.num_ops + len(problem.edge_src)), self._evaluator.takes_order
+        with timed_compiling(partial(watcher.on_phase, COMPILING)) as compiled_s:
+            compile_search(placer, self._units, self._evaluate_first, steps=steps, takes_order=takes_order)
+            effort = LITTLE_PAIRS_EFFORT if placer.num_tried <= FEW_PLANS else PAIRS_EFFORT
+            self._bound = lower_bound(objective, problem, options.semantics.execution, effort)
+        self._begin += compiled_s()
         self._driver = Driver(
             placer,
             self._units,
@@ -132,10 +131,6 @@ class _SolveRun:
         some = Plan(self._units.supported.argmax(axis=1))
         self._evaluator.evaluate([some])
         self._evaluator.run(some)
-
-    def _compute_bound(self, num_tried: float) -> None:
-        effort = LITTLE_PAIRS_EFFORT if num_tried <= FEW_PLANS else PAIRS_EFFORT
-        self._bound = lower_bound(self._options.objective, self._problem, self._options.semantics.execution, effort)
 
     def _start(self) -> list[Plan]:
         if self._options.start is None:
