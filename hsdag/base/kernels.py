@@ -78,9 +78,8 @@ class Locator:
         """Return a locator of numba's with the stamp; None where no folder can be written to."""
         caching, stamp = import_module("numba.core.caching"), _stamp(function)
         kinds = caching.UserProvidedCacheLocator, caching.InTreeCacheLocator, caching.UserWideCacheLocator
-        locator = next(
-            (each for each in (kind.from_function(function, file) for kind in kinds) if each is not None), None
-        )
+        locators = (kind.from_function(function, file) for kind in kinds)
+        locator = next((located for located in locators if located is not None), None)
         if locator is not None:
             locator.get_source_stamp = locator.get_disambiguator = lambda: stamp
         return locator
@@ -98,10 +97,10 @@ def _stamp(function: Any) -> str:
     All of the file's count, since a callee of this kernel that uses them may be defined below it.
     """
     function = getattr(function, "py_func", function)
-    code, found = function.__code__, {k: v for k, v in function.__globals__.items() if not k.startswith("__")}
-    kernels = (each for each in found.values() if hasattr(each, "py_func"))
-    calls = {_stamp(each) for each in kernels if each.py_func.__code__.co_filename != code.co_filename}
-    values = sorted(f"{name}={value!r}" for name, value in found.items() if isinstance(value, FROZEN))
+    code, namespace = function.__code__, {k: v for k, v in function.__globals__.items() if not k.startswith("__")}
+    kernels = (callee for callee in namespace.values() if hasattr(callee, "py_func"))
+    calls = {_stamp(callee) for callee in kernels if callee.py_func.__code__.co_filename != code.co_filename}
+    values = sorted(f"{name}={value!r}" for name, value in namespace.items() if isinstance(value, FROZEN))
     parts = (_digest(__file__), _digest(code.co_filename), code.co_firstlineno, sorted(calls), values)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
@@ -198,7 +197,7 @@ def compiling_at_most(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def timed_compiling(tell: Callable[[], object]) -> Iterator[Callable[[], float]]:
-    """Call ``tell`` when the first compilation begins; yield a function that returns the seconds of compiling so far."""
+    """Call ``tell`` when a first compilation begins; yield a function that returns the seconds of compiling so far."""
     before, before_s = _allowance.tell, _allowance.spent_s
     _allowance.tell = tell
     try:

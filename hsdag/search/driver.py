@@ -143,7 +143,7 @@ class Driver:
             )
         except SearchStopped:
             return None
-        self.contributions += [each.later(begin_s) for each in result.contributions]
+        self.contributions += [turn.later(begin_s) for turn in result.contributions]
         self.note = result.note
         return result
 
@@ -196,22 +196,23 @@ def members_table(members: Sequence[Member], objective: Objective) -> tuple[list
 
     Methods that neither improved nor proved anything share the last row.
     """
-    turns: dict[str, list[Member]] = {}
-    for each in members:
-        turns.setdefault(each.method, []).append(each)
-    idle = [m for m, own in turns.items() if not any(t.has_gained or t.failure or t.bound is not None for t in own)]
-    others = [turn for method in idle for turn in turns.pop(method)]
-    turns |= {", ".join(idle): others} if others else {}
+    by_method: dict[str, list[Member]] = {}
+    for turn in members:
+        by_method.setdefault(turn.method, []).append(turn)
+    useful = {turn.method for turn in members if turn.has_gained or turn.failure or turn.bound is not None}
+    idle = [method for method in by_method if method not in useful]
+    others = [turn for method in idle for turn in by_method.pop(method)]
+    by_method |= {", ".join(idle): others} if others else {}
     rows = []
-    for method, own in turns.items():
-        found = ["-", "-"]
-        for turn in own:
+    for method, turns in by_method.items():
+        best = ["-", "-"]
+        for turn in turns:
             if turn.after is not None and turn.has_gained:
-                found = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
-        bounds = [turn.bound for turn in own if turn.bound is not None]
-        note = next((turn.failure for turn in own if turn.failure), "")
-        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
-        rows.append([method, seconds, *found, objective.figure(max(bounds)) if bounds else "-", note])
+                best = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
+        bounds = [turn.bound for turn in turns if turn.bound is not None]
+        note = next((turn.failure for turn in turns if turn.failure), "")
+        seconds = f"{sum(turn.ended_s - turn.began_s for turn in turns):.1f}"
+        rows.append([method, seconds, *best, objective.figure(max(bounds)) if bounds else "-", note])
     unit = objective.shown_unit
     return ["method", "seconds", f"best {unit}".strip(), "by second", f"bound {unit}".strip(), "failure"], rows
 

@@ -199,17 +199,17 @@ class _SolveRun:
         """Return the event of the best plan so far, if any succeeded."""
         return next(iter(self._driver.recorder.best()), None)
 
-    def _answer(self, found: Event | None, status: Status) -> SolveResult:
+    def _answer(self, best: Event | None, status: Status) -> SolveResult:
         """Return the answer of the search for an evaluated plan, or for None if there is no plan."""
         device = priority = run = None
         options = self._options
         singles, breaking = self._singles()
-        if found is not None:
-            device, priority = self._evaluator.devices(found.plan), self._evaluator.priority(found.plan)
+        if best is not None:
+            device, priority = self._evaluator.devices(best.plan), self._evaluator.priority(best.plan)
             order = options.semantics.order if priority is None else Order.PRIORITY
             run = simulate(self._problem, device, one_inference(replace(options.semantics, order=order)), priority)
         meant = options.semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
-        bound, value = self._proven, None if found is None else found.score.value
+        bound, value = self._proven, None if best is None else best.score.value
         return SolveResult(
             **Simulated.about(self._problem, options.objective, replace(options.semantics, order=meant)),
             options=options,
@@ -220,7 +220,7 @@ class _SolveRun:
             lower_bound=bound.value,
             bound_by=bound.argument,
             gap=None if value is None else relative_gap(value, bound.value),
-            members=tuple(Member.of(each) for each in self._driver.contributions),
+            members=tuple(map(Member.of, self._driver.contributions)),
             note=self._driver.note,
             plan=None if device is None else Plan(device, priority),
             value=value,
@@ -230,8 +230,8 @@ class _SolveRun:
             num_evaluations=self._driver.recorder.num_evaluations,
             elapsed_s=time.monotonic() - self._begin,
             interrupted=self._watcher.should_stop(),
-            best_after_s=0.0 if found is None else found.elapsed_s,
-            curve=tuple((each.elapsed_s, each.score.value) for each in self._driver.recorder.improvements),
+            best_after_s=0.0 if best is None else best.elapsed_s,
+            curve=tuple((event.elapsed_s, event.score.value) for event in self._driver.recorder.improvements),
         )
 
 
@@ -259,7 +259,7 @@ def scaled(objective: Objective, problem: ScheduleProblem, semantics: Semantics)
         alone = np.repeat(np.arange(problem.num_devices)[:, None], problem.num_ops, axis=1)
         fastest = np.nanargmin(problem.time_s, axis=1)[None]
         free = replace(semantics, order=None)
-        values = [simulated_values(term, problem, each.astype(np.int64), free) for each in (alone, fastest)]
+        values = [simulated_values(term, problem, placements.astype(np.int64), free) for placements in (alone, fastest)]
         return float(min(values[0]) if np.isfinite(values[0]).any() else values[1][0])
 
     return objective.scaled(best_single)

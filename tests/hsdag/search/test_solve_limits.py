@@ -111,7 +111,7 @@ class FailsWhereSplit(Evaluator):
     """A slow one."""
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        return [Score.failed("broken") if plan.is_split else Score(1.0) for plan in plans]
+        return [Score(failure="broken") if plan.is_split else Score(1.0) for plan in plans]
 
 
 def test_first_what_is_known_and_then_single_devices_are_evaluated_as_far_as_legal_and_within_memory() -> None:
