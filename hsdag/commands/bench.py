@@ -333,10 +333,12 @@ class Compared:
         }
 
 
-_Given: TypeAlias = str | Path | Placement | PlaceResult
+_PlacementSource: TypeAlias = str | Path | Placement | PlaceResult
 
 
-def _by_name(placements: _Given | Sequence[_Given] | Mapping[str, Placement]) -> Mapping[str, Placement]:
+def _by_name(
+    placements: _PlacementSource | Sequence[_PlacementSource] | Mapping[str, Placement],
+) -> Mapping[str, Placement]:
     """Return placements by their names, their files, or their numbers."""
     if isinstance(placements, Mapping):
         return placements
@@ -345,7 +347,7 @@ def _by_name(placements: _Given | Sequence[_Given] | Mapping[str, Placement]) ->
     return dict(map(_named, placements, itertools.count(1)))
 
 
-def _named(source: _Given, number: int) -> tuple[str, Placement]:
+def _named(source: _PlacementSource, number: int) -> tuple[str, Placement]:
     return str(source) if isinstance(source, str | Path) else f"placement {number}", load_placement(source)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.search.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.search.evaluators.memory import MemoryCheck
 from hsdag.search.evaluators.recording import Budget, Event, RecordingEvaluator
-from hsdag.workers.pool import Pool
 
 TELL_EVERY_S = 0.1
 """Seconds between two calls of ``Watcher.on_event`` if evaluations are cheap: there may be ten thousand a second."""
@@ -65,11 +64,10 @@ class Driver:
 
     Args:
         inner: Evaluator that ``recorder`` wraps.
-        known: Plans that the placer starts from.
+        limits: Limits of the placer but for its seconds, which are those of ``budget``.
         journal: Called with every event before the watcher is.
         past: Events of an earlier part of the same search.
         is_done: Returns whether the best value, its argument, needs no further search.
-        num_threads: Number of threads for methods that compute with several.
     """
 
     placer: Placer[Any]
@@ -77,17 +75,14 @@ class Driver:
     inner: Evaluator
     budget: Budget
     watcher: Watcher
-    seed: int = 0
-    known: Sequence[Plan] = ()
+    limits: Limits = field(default_factory=Limits)
     journal: Callable[[Event], None] = lambda _: None
     past: Sequence[Event] = ()
     is_done: Callable[[float], bool] = lambda _: False
-    pool: Pool | None = None
-    num_threads: int = 1
 
     def __post_init__(self) -> None:
         self.placer.check(self.problem)
-        self.limits = Limits(self.budget.seconds, self.num_threads, self.seed, tuple(self.known), pool=self.pool)
+        self.limits = replace(self.limits, seconds=self.budget.seconds)
         self._told_s = 0.0
         self.contributions: list[Contribution] = []
         self.note = ""

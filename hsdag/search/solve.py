@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.base.errors import OptionError, PlacementError, SearchError, option
 from hsdag.base.kernels import timed_compiling
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import Status
+from hsdag.methods.incumbent import Limits, Status
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.makespan import LITTLE_PAIRS_EFFORT, PAIRS_EFFORT, lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound, largest
@@ -100,11 +100,8 @@ class _SolveRun:
             self._evaluator,
             options.budget,
             replace(watcher, should_stop=self._should_stop),
-            seed=options.seed,
-            known=self._start(),
+            Limits(num_workers=options.num_threads, seed=options.seed, known=self._start(), pool=pool),
             is_done=self._is_proven,
-            pool=pool,
-            num_threads=options.num_threads,
         )
         self._alone: list[Event] = []
         # proofs are about units: they hold for ops only if every unit is one op, and has one result
@@ -132,9 +129,9 @@ class _SolveRun:
         self._evaluator.evaluate([some])
         self._evaluator.run(some)
 
-    def _start(self) -> list[Plan]:
+    def _start(self) -> tuple[Plan, ...]:
         if self._options.start is None:
-            return []
+            return ()
         plan = _of_units(self._units, self._options.start)
         if not self._units.is_legal(plan.placement):
             wrong = np.flatnonzero(~self._units.supported[np.arange(self._units.num_units), plan.placement])
@@ -142,7 +139,7 @@ class _SolveRun:
             forbidden = f"which {option('pins')} forbids or " if self._options.pins else ""
             where = f"the placement to start with has op {op!r} on {name}"
             raise PlacementError(f"{where}, {forbidden}which does not support it")
-        return [plan]
+        return (plan,)
 
     def run(self) -> SolveResult:
         options, watcher, recorder = self._options, self._watcher, self._driver.recorder

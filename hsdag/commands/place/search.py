@@ -36,7 +36,7 @@ from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.state import results_by_chance
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import Contribution
+from hsdag.methods.incumbent import Contribution, Limits
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -186,12 +186,9 @@ class Search:
             inner,
             replace(options.budget, seconds=self.time.left_s),
             replace(watcher, on_event=self.time.heed),
-            seed=options.seed,
-            known=_known(self),
+            Limits(num_workers=options.num_threads, seed=options.seed, known=tuple(_known(self)), pool=pool),
             journal=lambda event: None if self.folder is None else self.folder.append(event),
             past=() if self.folder is None else self.folder.events,
-            pool=pool,
-            num_threads=options.num_threads,
         )
         self.time.note_if_over(driver.recorder)
         in_stages = staged(problem)
