@@ -43,7 +43,7 @@ def simulate(
         return
     show_semantics(answer.problem.name, answer.semantics)
     print_table(None, *answer.table())
-    typer.echo(answer.sentence())
+    typer.echo(answer.sentence)
     for device in answer.over_memory:
         typer.echo(f"{device} holds more than its memory: this placement cannot run there.")
 

@@ -75,6 +75,7 @@ class SimulateResult(Simulated):
         ]
         return ["device", "ops", "busy ms", "busy %", "peak MB", "memory MB"], cells
 
+    @property
     def sentence(self) -> str:
         """Return a sentence with the value and the transfers."""
         value = f"{self.objective.label} {self.objective.text(self.value)}"
@@ -83,7 +84,7 @@ class SimulateResult(Simulated):
     @property
     def said(self) -> tuple[str, ...]:
         """Return the problem's name and the sentence."""
-        return (f"SIMULATED {self.problem.name}. {self.sentence()}",)
+        return (f"SIMULATED {self.problem.name}. {self.sentence}",)
 
 
 def rounded_megabytes(size_bytes: float) -> str:
