@@ -101,7 +101,7 @@ def place(
         >>> result.placement.used_devices
         ('CPU',)
     """
-    given = dict(locals())
+    parameters = dict(locals())
     begin_s = time.monotonic()  # loading libraries is part of the budget
     from hsdag.commands.place.load_placement import load_placement
     from hsdag.commands.place.place import run_place
@@ -113,13 +113,13 @@ def place(
     heard = _watched(watcher, progress, find_objective(objective))
     is_folder = isinstance(model, str | Path) and network_in(Path(model)) != Path(model)
     if is_folder and not (data_shape or tokens or shape) and is_generating(load_model(model, dynamic=True)):
-        given["tokens"] = tokens = CHAT_TOKENS
+        parameters["tokens"] = tokens = CHAT_TOKENS
         heard.on_step(f"The model generates text: it is placed for {option('tokens')} {tokens}.")
-    defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _NOT_REPEATED}
+    defaults = {name: param.default for name, param in signature(place).parameters.items() if name not in _NOT_REPEATED}
     options = PlaceOptions.of(
-        given
+        parameters
         | {
-            "arguments": command_words({name: given[name] for name in defaults}, defaults),
+            "arguments": command_words({name: parameters[name] for name in defaults}, defaults),
             "changes": _changes(method, settings, init),
             "scenarios": parse_scenarios(data_shape, tokens),
             "start": None if start is None else load_placement(start),
@@ -183,7 +183,7 @@ def solve(
         >>> result.value, result.status.value, list(result.affinity.values())
         (2.0, 'optimal', ['gpu', 'cpu', 'gpu'])
     """
-    given = dict(locals())
+    parameters = dict(locals())
     from hsdag.search.options import SolveOptions
     from hsdag.search.simulate import parse_semantics, placed
     from hsdag.search.solve import solve as run_solve
@@ -192,7 +192,7 @@ def solve(
     semantics = parse_semantics(execution, order, links, seed)
     begun = None if start is None else placed(start, costs, semantics.order)
     changes = _changes(method, settings, init)
-    options = SolveOptions.of(given | {"changes": changes, "semantics": semantics, "start": begun})
+    options = SolveOptions.of(parameters | {"changes": changes, "semantics": semantics, "start": begun})
     return run_solve(costs, options.placer(), options, _watched(watcher, progress, options.objective), on_better)
 
 
@@ -362,8 +362,8 @@ def compare(
     from hsdag.search.options import SolveOptions
     from hsdag.search.simulate import parse_semantics
 
-    given = {"objective": objective, "budget": budget, "max_evaluations": max_evaluations, "workers": workers}
-    search = SolveOptions.of({**given, "semantics": parse_semantics(execution, order, links)})
+    parameters = {"objective": objective, "budget": budget, "max_evaluations": max_evaluations, "workers": workers}
+    search = SolveOptions.of({**parameters, "semantics": parse_semantics(execution, order, links)})
     named = tuple(name.strip() for name in (methods.split(",") if isinstance(methods, str) else methods))
     past = None if resume is None else Comparison.load(Path(resume))
     written = output or resume
@@ -416,15 +416,16 @@ def export(
         json devices.json
     """
     from hsdag.commands.place.load_placement import load_placement
-    from hsdag.exports.base import ExportResult, export_placement, written_files
+    from hsdag.exports.base import ExportResult, ModelSource, export_placement, written_files
     from hsdag.ir.graph.reader import network_in
 
-    written_files(format, Path(output))  # raises an error for a wrong output before the model is read
+    out_path = Path(output)
+    written_files(format, out_path)  # raises an error for a wrong output before the model is read
     loaded = load_placement(placement)
     notes: list[str] = []
     network = None if model is None else _loaded(model, loaded, shape)
     path = network_in(Path(model)) if isinstance(model, str | Path) else None
-    files = export_placement(loaded, format, output, network, path=path, tell=notes.append)
+    files = export_placement(loaded, format, out_path, ModelSource(network, path, notes.append))
     return ExportResult(format=format, files=tuple(files), notes=tuple(notes))
 
 

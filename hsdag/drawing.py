@@ -130,7 +130,7 @@ class Displayable(ABC):
     @property
     @abstractmethod
     def said(self) -> Sequence[str]:
-        """The result in sentences."""
+        """Return the result in sentences."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return column titles and rows of the table that notebooks show below the sentences."""

@@ -133,13 +133,13 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def new_folder(out_path: Path, format: str) -> Iterator[Path]:  # noqa: A002
+def new_folder(out_path: Path) -> Iterator[Path]:
     """Yield a folder to fill, which becomes ``out_path`` at the end, or is removed if anything fails.
 
     Raises OutputError if ``out_path`` exists and is not an empty folder, and where files cannot be written.
     """
     if out_path.is_file() or (out_path.is_dir() and any(out_path.iterdir())):
-        raise OutputError(f"{out_path} is there already; {option('format')} {format} writes a folder: name a new one")
+        raise OutputError(f"{out_path} is there already; {option('format')} openvino writes a folder: name a new one")
     with _filled(out_path) as folder:
         yield folder
         _sync(folder)

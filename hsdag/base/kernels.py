@@ -78,9 +78,8 @@ class Locator:
         """Return a locator of numba's with the stamp; None where no folder can be written to."""
         caching, stamp = import_module("numba.core.caching"), _stamp(function)
         kinds = caching.UserProvidedCacheLocator, caching.InTreeCacheLocator, caching.UserWideCacheLocator
-        locator = next(
-            (each for each in (kind.from_function(function, file) for kind in kinds) if each is not None), None
-        )
+        locators = (kind.from_function(function, file) for kind in kinds)
+        locator = next((located for located in locators if located is not None), None)
         if locator is not None:
             locator.get_source_stamp = locator.get_disambiguator = lambda: stamp
         return locator
@@ -98,10 +97,10 @@ def _stamp(function: Any) -> str:
     All of the file's count, since a callee of this kernel that uses them may be defined below it.
     """
     function = getattr(function, "py_func", function)
-    code, found = function.__code__, {k: v for k, v in function.__globals__.items() if not k.startswith("__")}
-    kernels = (each for each in found.values() if hasattr(each, "py_func"))
-    calls = {_stamp(each) for each in kernels if each.py_func.__code__.co_filename != code.co_filename}
-    values = sorted(f"{name}={value!r}" for name, value in found.items() if isinstance(value, FROZEN))
+    code, namespace = function.__code__, {k: v for k, v in function.__globals__.items() if not k.startswith("__")}
+    kernels = (callee for callee in namespace.values() if hasattr(callee, "py_func"))
+    calls = {_stamp(callee) for callee in kernels if callee.py_func.__code__.co_filename != code.co_filename}
+    values = sorted(f"{name}={value!r}" for name, value in namespace.items() if isinstance(value, FROZEN))
     parts = (_digest(__file__), _digest(code.co_filename), code.co_firstlineno, sorted(calls), values)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
@@ -133,14 +132,17 @@ class _CompilationTimeout(Exception):  # noqa: N818 - an expected ending: the in
 
 
 class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
-    """A listener to numba that counts down the seconds that compiling may still take.
+    """A listener to numba that counts the seconds spent on compiling, and down those that it may still take.
+
+    ``tell`` is called when the next kernel is compiled, once.
 
     A kernel's compilation begins before those of its callees and ends after them; numba compiles for one thread at a
     time. An exception at a beginning stops the compilation, and an end follows for all that have begun.
     """
 
-    left_s = math.inf
+    left_s, spent_s = math.inf, 0.0
     depth, begin_s = 0, 0.0
+    tell: Callable[[], object] = staticmethod(lambda: None)
     is_abandoned = False
     thread = threading.local()  # its ``calls`` counts nested calls of kernels that can be interpreted
 
@@ -153,12 +155,15 @@ class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
         if now_s - self.begin_s >= self.left_s and getattr(self.thread, "calls", 0) > 0:
             self.is_abandoned = True
             raise _CompilationTimeout
+        tell, self.tell = self.tell, lambda: None
+        tell()
 
     def on_end(self, _: Any) -> None:
-        """Subtract the time that a kernel took to compile, with its callees."""
+        """Count the time that a kernel took to compile, with its callees."""
         self.depth -= 1
         if self.depth == 0:
-            self.left_s -= time.monotonic() - self.begin_s
+            taken_s = time.monotonic() - self.begin_s
+            self.left_s, self.spent_s = self.left_s - taken_s, self.spent_s + taken_s
 
 
 _allowance = _Allowance()
@@ -188,6 +193,17 @@ def compiling_at_most(seconds: float) -> Iterator[None]:
         yield
     finally:
         _allowance.left_s = before
+
+
+@contextmanager
+def timed_compiling(tell: Callable[[], object]) -> Iterator[Callable[[], float]]:
+    """Call ``tell`` when a first compilation begins; yield a function that returns the seconds of compiling so far."""
+    before, before_s = _allowance.tell, _allowance.spent_s
+    _allowance.tell = tell
+    try:
+        yield lambda: _allowance.spent_s - before_s
+    finally:
+        _allowance.tell = before
 
 
 def compiled_in_time(prepare: Callable[[], object]) -> bool:

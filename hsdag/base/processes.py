@@ -58,7 +58,7 @@ class Request(Generic[A]):
 
 @dataclass(frozen=True)
 class Compiling:
-    """A note before the answer to a request: for which devices it compiles now; None at the end of that."""
+    """A note that a worker sends before its answer: the devices for which it compiles now, None once that is done."""
 
     target: str | None
 
@@ -71,7 +71,10 @@ class Question:
 
 
 class CandidateFailed(Exception):  # noqa: N818 - an expected ending, not an error
-    """A candidate that did not compile or run; ``lost_worker`` if the process died, or was killed as ``is_late``."""
+    """A candidate that did not compile or run.
+
+    ``lost_worker`` says that the worker process died or was killed, ``is_late`` that it was killed at its time limit.
+    """
 
     def __init__(self, reason: str, *, lost_worker: bool = False, is_late: bool = False) -> None:
         super().__init__(reason)

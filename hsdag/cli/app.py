@@ -48,9 +48,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-own = {found.name: f"hsdag.cli.{found.name}" for found in iter_modules(hsdag.cli.__path__) if found.name != "app"}
-others = {each.name: each.module for each in entry_points(group="hsdag.commands")}  # commands of other packages
-for called, path in {**others, **own}.items():
+included = {file.name: f"hsdag.cli.{file.name}" for file in iter_modules(hsdag.cli.__path__) if file.name != "app"}
+plug_ins = {entry.name: entry.module for entry in entry_points(group="hsdag.commands")}  # of other packages
+for called, path in {**plug_ins, **included}.items():
     module = import_module(path)
     for name in getattr(module, "COMMANDS", (called,)):  # without COMMANDS, one command or group named after the file
         command = getattr(module, name, None)

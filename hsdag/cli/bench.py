@@ -103,8 +103,8 @@ def _show(result: BenchResult) -> None:
 
     columns, cells = result.table()
     for cell, row in zip(cells, result.rows, strict=True):
-        held = [megabytes(row.resident_bytes), megabytes(row.device_bytes)]
-        cell += [str(row.submodels), f"{row.compile_s:.3g}", milliseconds(row.first_s), *held]
+        memory = [megabytes(row.resident_bytes), megabytes(row.device_bytes)]
+        cell += [str(row.submodels), f"{row.compile_s:.3g}", milliseconds(row.first_s), *memory]
     print_table(None, [*columns, "submodels", "compile s", "first ms", "process MB", "GPU MB"], cells)
     for name, reason in result.failures.items():
         typer.echo(f"{name} did not run: {reason}")

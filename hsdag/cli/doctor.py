@@ -121,7 +121,9 @@ def _show_model(report: ModelReport) -> None:
         if choice.failure is not None:
             rows.append([target, "-", "does not compile", "-"])
             continue
-        rows += [[target, each.name, str(each.ops), f"{each.weight_bytes / 1e6:.4g}"] for each in choice.devices]
+        rows += [
+            [target, device.name, str(device.ops), f"{device.weight_bytes / 1e6:.4g}"] for device in choice.devices
+        ]
     if rows:
         print_table(None, ["HETERO would make", "device", "ops", "weights MB"], rows)
 
@@ -151,8 +153,8 @@ def bisect(
     from hsdag.runtime.machine.devices import canonical
 
     specs = tuple(canonical(spec) for spec in parse_devices(devices))
-    given = {"max_difference": max_difference, "inputs": inputs, "seed": seed}
-    bisection = run_bisect(model, specs, shapes=input_shapes(shape), on_step=say, **given)  # type: ignore[arg-type]
+    settings = {"max_difference": max_difference, "inputs": inputs, "seed": seed}
+    bisection = run_bisect(model, specs, shapes=input_shapes(shape), on_step=say, **settings)  # type: ignore[arg-type]
     print_json(bisection.model_dump(mode="json")) if as_json else _show_bisection(bisection)
 
 

@@ -228,8 +228,8 @@ class Command(TyperCommand):
         if groups is None:
             super().format_options(ctx, formatter)
             return
-        records = {each.name: each.get_help_record(ctx) for each in self.get_params(ctx)}
-        arguments = {"Arguments": tuple(each.name for each in self.params if each.param_type_name == "argument")}
+        records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        arguments = {"Arguments": tuple(param.name for param in self.params if param.param_type_name == "argument")}
         for title, names in {**arguments, **groups}.items():
             with formatter.section(title):
                 formatter.write_dl([records[name] for name in names])
@@ -240,9 +240,9 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse words, after replacing ``@FILE`` by its words and ``--set OPTION=VALUE`` by that option."""
         flags = {
-            flag.removeprefix("--").replace("-", "_"): (flag, getattr(each, "is_flag", False))
-            for each in self.params
-            for flag in each.opts
+            flag.removeprefix("--").replace("-", "_"): (flag, getattr(param, "is_flag", False))
+            for param in self.params
+            for flag in param.opts
             if flag.startswith("--")
         }
         if self.name == "bench":
@@ -297,16 +297,18 @@ def takes(call: Callable[..., object]) -> Callable[[_Command], _Command]:
     """
 
     def with_parameters(command: _Command) -> _Command:
-        own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]
-        names = [each.name for each in own]
+        declared = [
+            param for param in signature(command, eval_str=True).parameters.values() if param.kind != param.VAR_KEYWORD
+        ]
+        names = [param.name for param in declared]
         shared = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for name, default in defaults(call).items()
             if name not in names and (kind := _type(name)) is not None
         ]
-        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in [*own[:1], *shared, *own[1:]]]
+        parameters = [param.replace(kind=Parameter.KEYWORD_ONLY) for param in [*declared[:1], *shared, *declared[1:]]]
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__annotations__ = {param.name: param.annotation for param in parameters}
         return command
 
     return with_parameters
@@ -314,7 +316,9 @@ def takes(call: Callable[..., object]) -> Callable[[_Command], _Command]:
 
 def defaults(call: Callable[..., object]) -> dict[str, Any]:
     """Return the default values of an API function's parameters by name, without its required parameters."""
-    return {each.name: each.default for each in signature(call).parameters.values() if each.default is not each.empty}
+    return {
+        param.name: param.default for param in signature(call).parameters.values() if param.default is not param.empty
+    }
 
 
 def _type(parameter: str) -> Any:

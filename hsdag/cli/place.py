@@ -26,7 +26,7 @@ def place(
         False, "--verbose", "-v", help="Also show all candidates, differences of outputs, methods and memory."
     ),
     as_json: options.Json = False,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Find out by measurement which device should run which op. Writes the placement to a file."""
     from hsdag.base.errors import OutputError
@@ -35,19 +35,19 @@ def place(
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
-    budget_s = parse_duration(given["budget"])
-    objective = find_objective(given["objective"])
-    named = workload_path(model) if given["executor"] == "cuda" else None
+    budget_s = parse_duration(shared["budget"])
+    objective = find_objective(shared["objective"])
+    named = workload_path(model) if shared["executor"] == "cuda" else None
     if named is None:
         check_model_path(model)
     default = model.with_name(f"{model.resolve().name}.placement.json") if model.is_dir() else None
     written = output or default or (named or model).with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
-    check_not_read([written, folder], model_files(model, given["inputs"]))
+    check_not_read([written, folder], model_files(model, shared["inputs"]))
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
     with SearchProgress(budget_s, objective.text) as progress:
-        outcome = api.place(model, **given, run_folder=folder, output=written, watcher=progress.watcher)
+        outcome = api.place(model, **shared, run_folder=folder, output=written, watcher=progress.watcher)
     if as_json:
         from hsdag.commands.place.result import IN_FILE
 

@@ -76,22 +76,22 @@ class Estimate:
 
     @property
     def left_s(self) -> float:
-        """Remaining seconds, by plan; zero once the planned time is over."""
+        """Return the remaining seconds, by plan; zero once the planned time is over."""
         return (self._count - self._done) * self._each_s - self._spent_s
 
     @property
     def share(self) -> float:
-        """Share of the work that is done, 0 to 1."""
+        """Return the share of the work that is done, 0 to 1."""
         return (self._done + (self._spent_s / self._each_s if self._each_s else 0.0)) / max(self._count, 1)
 
     @property
     def over_s(self) -> float:
-        """Seconds by which the work exceeds the planned time."""
+        """Return the seconds by which the work exceeds the planned time."""
         return max(self._clock() - self._began_s - (self._count - self._done) * self._each_s, 0.0)
 
     @property
     def words(self) -> str:
-        """Share and remaining time as progress shows them, or the lateness; empty if nothing is known."""
+        """Return the share and the remaining time in words, or the lateness; empty if nothing is known."""
         if not self._is_known:
             return ""
         if self.over_s > LATE_S:
@@ -129,7 +129,7 @@ class SearchProgress:
 
     @property
     def watcher(self) -> Watcher:
-        """Callbacks for the search."""
+        """Return the callbacks for the search."""
         from hsdag.search.driver import Watcher
 
         heard = self.on_phase, self._on_event, self._on_step
@@ -154,7 +154,7 @@ class SearchProgress:
 
     @property
     def line(self) -> str:
-        """Progress in one line; the time comes first because narrow terminals cut off the end."""
+        """Return the progress in one line; the time comes first because narrow terminals cut off the end."""
         words = self._estimate.words
         said = ", ".join(filter(None, [self._phase, self._detail]))
         return f"{words}: {said}" if words else said

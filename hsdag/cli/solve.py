@@ -32,18 +32,18 @@ def simulate(
     ),
     trace: options.Trace = None,
     as_json: options.Json = False,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Simulate a placement: makespan, load, peak memory, transfers."""
     check_files([trace], [problem, placement])
-    answer = api.simulate(problem, placement, **given)
+    answer = api.simulate(problem, placement, **shared)
     write_timeline(answer.timeline, trace)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
         return
     show_semantics(answer.problem.name, answer.semantics)
     print_table(None, *answer.table())
-    typer.echo(answer.sentence())
+    typer.echo(answer.sentence)
     for device in answer.over_memory:
         typer.echo(f"{device} holds more than its memory: this placement cannot run there.")
 
@@ -56,7 +56,7 @@ def solve(
     ),
     trace: options.Trace = None,
     as_json: options.Json = False,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Search for a placement of a problem. All figures are simulated."""
     from hsdag.cli.progress import SearchProgress
@@ -64,11 +64,11 @@ def solve(
     from hsdag.search.options import parse_duration
 
     check_files([output, trace], [problem])
-    with SearchProgress(parse_duration(given["budget"]), text=find_objective(given["objective"]).text) as progress:
-        progress.on_phase(f"loading the method {given['method']}")
+    with SearchProgress(parse_duration(shared["budget"]), text=find_objective(shared["objective"]).text) as progress:
+        progress.on_phase(f"loading the method {shared['method']}")
         solution = api.solve(
             problem,
-            **given,
+            **shared,
             watcher=progress.watcher,
             on_better=None if output is None else partial(_keep, output),
         )
@@ -136,16 +136,18 @@ def compare(
     ),
     resume: Path | None = typer.Option(None, "--resume", help="Continue the comparison in this file."),
     as_json: options.Json = False,
-    **given: Any,
+    **shared: Any,
 ) -> None:
     """Compare methods on a problem. Figures are simulated; the costs of a model are profiled or those of a platform."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.search.options import parse_duration
 
     check_files([output], [Path(source)])
-    given |= {"seeds": seeds, "budget": budget, "platform": platform}
+    shared |= {"seeds": seeds, "budget": budget, "platform": platform}
     with SearchProgress(parse_duration(budget)) as progress:
-        comparison = api.compare(source, methods or (), **given, output=output, resume=resume, watcher=progress.watcher)
+        comparison = api.compare(
+            source, methods or (), **shared, output=output, resume=resume, watcher=progress.watcher
+        )
     if as_json:
         print_json(comparison.model_dump(mode="json"))
     else:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from pydantic import ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.base.errors import OptionError, SearchError, checked, chosen, option
 from hsdag.base.processes import CandidateFailed
@@ -37,6 +35,7 @@ from hsdag.runtime.measuring.runner import PERIOD_S, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.options import executor_of, parse_duration
+from hsdag.search.solution import InMemory
 
 TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
 """Beginning of an OpenVINO target that stands for several devices."""
@@ -75,8 +74,8 @@ class Tuning:
 
     def properties(self) -> dict[str, Any]:
         """Return the OpenVINO properties with which every candidate is compiled; "none" leaves the hint to OpenVINO."""
-        found: dict[str, Any] = {} if self.hint is None else {"PERFORMANCE_HINT": HINTS[self.hint]}
-        return found if self.requests is None else {**found, "PERFORMANCE_HINT_NUM_REQUESTS": self.requests}
+        properties: dict[str, Any] = {} if self.hint is None else {"PERFORMANCE_HINT": HINTS[self.hint]}
+        return properties if self.requests is None else {**properties, "PERFORMANCE_HINT_NUM_REQUESTS": self.requests}
 
     def protocol(self, time_s: float | None) -> Protocol:
         """Return how long one comparison measures: by time, by number of inferences, or until both are reached."""
@@ -96,7 +95,6 @@ class BenchRow(LatencyRecord):
         ci95: Interval of the ratio, without ends after too few rounds; all intervals hold together with 95%.
         inferences_per_s: Throughput; None if it could not be measured.
         submodels: Number of parts into which the candidate divides the model.
-        compile_s: Seconds for compiling.
         first_s: Seconds of the first inference.
         resident_bytes: Growth of the process's memory by compiling and the first inference.
         device_bytes: Growth of the memory of its GPUs likewise; None if no device reports it.
@@ -128,14 +126,12 @@ class BenchResult(Displayable, Record):
         timeline: Start and end of each part of the only candidate, if asked for; not in the JSON answer.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
     versus: str
     scenarios: list[ScenarioRecord]
     rows: list[BenchRow]
     failures: dict[str, str]
     in_flight_failures: dict[str, str]
-    timeline: SkipJsonSchema[Timeline | None] = Field(default=None, exclude=True)
+    timeline: InMemory[Timeline | None] = None
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the column titles and cells of a table with a row for each candidate."""
@@ -157,28 +153,28 @@ class BenchResult(Displayable, Record):
         return [f"Measured in common rounds: {medians}.", *failures]
 
 
-def split_targets(
-    devices: Sequence[str | DeviceSpec], *, or_cpu: bool
-) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
+def split_targets(devices: Sequence[str | DeviceSpec]) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
     """Return the single devices to measure, under OpenVINO's names, and the targets such as AUTO:CPU.
 
     Raises DeviceError for a malformed name, and OptionError for a repeated one.
 
     Args:
         devices: Texts in which devices are separated by commas; a target extends to the end of its text.
-        or_cpu: Whether to return the CPU if there are no devices.
     """
-    found: list[DeviceSpec | str] = []
-    for each in devices:
-        texts = [each] if isinstance(each, DeviceSpec) else split_devices(each)
-        at = next((i for i, text in enumerate(texts) if isinstance(text, str) and TARGET.match(text)), len(texts))
-        found += [*texts[:at], *([",".join(map(str, texts[at:]))] if at < len(texts) else [])]
-    targets = tuple(each for each in found if isinstance(each, str) and TARGET.match(each))
-    named = [DeviceSpec.parse(each) if isinstance(each, str) else each for each in found if each not in targets]
+    named: list[DeviceSpec] = []
+    targets: list[str] = []
+    for device in devices:
+        if isinstance(device, DeviceSpec):
+            named.append(device)
+            continue
+        texts = split_devices(device)
+        at = next((i for i, text in enumerate(texts) if TARGET.match(text)), len(texts))
+        named += map(DeviceSpec.parse, texts[:at])
+        targets += [",".join(texts[at:])] if at < len(texts) else []
     specs = tuple(map(canonical, named))
     if len({spec.name for spec in specs}) < len(specs):
         raise OptionError("a device is named twice")
-    return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
+    return specs, tuple(targets)
 
 
 @checked
@@ -244,11 +240,11 @@ def bench(
     if compared.on_torch and tuning != Tuning(iterations=tuning.iterations):
         raise OptionError(f"OpenVINO's properties are for its devices: leave them out with {option('executor')} cuda")
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
-    known = next((placement.data_shapes or () for placement in placed.values()), ())
-    scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)
-    given = ModelInputs(input_shapes(shape), spare, scenarios, None if inputs is None else Path(inputs), seed)
-    source, found = compared.model_meant_by(model), DeviceSet(compared.devices, ())
-    with Session(source, found, given, executor="cuda" if compared.on_torch else "hetero") as session:
+    placed_shapes = next((placement.data_shapes or () for placement in placed.values()), ())
+    scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(placed_shapes, None)
+    model_inputs = ModelInputs(input_shapes(shape), spare, scenarios, None if inputs is None else Path(inputs), seed)
+    source, device_set = compared.model_meant_by(model), DeviceSet(compared.devices, ())
+    with Session(source, device_set, model_inputs, executor="cuda" if compared.on_torch else "hetero") as session:
         candidates = compared.candidates(session, tuning.properties())
         on_step("measuring latency")
         latency, opened, scenario_s = _measure(session.runner, candidates, tuning.protocol(half_s), seed)
@@ -290,7 +286,7 @@ class Compared:
         *,
         is_traced: bool,
     ) -> Compared:
-        """Return what is named, and what to compare it with unless there ``is_traced`` one candidate alone.
+        """Return the candidates that are named and, unless a single one ``is_traced``, those to compare them with.
 
         Raises OptionError for what does not fit together, DeviceError for devices that are malformed or absent, and
         PlacementError for placements of other devices than the executor's.
@@ -301,8 +297,9 @@ class Compared:
                 f"{option('executor')} chooses what runs a placement: name one with {option('placements')}"
             )
         on_torch = runs_on_torch(ran_by, placed)
-        or_cpu = not placed and partition_cpu is None
-        named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=or_cpu)
+        named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices)
+        if not (placed or devices or on_torch or partition_cpu):
+            named = (DeviceSpec("CPU", "CPU"),)
         if partition_cpu is not None:
             named = (*named_devices(None, partition_cpu, ["CPU"]).all, *(spec for spec in named if spec.name != "CPU"))
         if not (named or targets or is_traced):
@@ -320,23 +317,28 @@ class Compared:
 
     def model_meant_by(self, model: Any) -> Any:
         """Return the model; on torch devices a workload named without options is the one that a placement is for."""
-        names = [each.model.name for each in self.placements.values() if names_workload(each.model.name)]
-        known = names if self.on_torch else []
-        return next((name for name in known if name.partition("[")[0] == str(model)), model)
+        names = [placement.model.name for placement in self.placements.values()] if self.on_torch else []
+        workloads = (name for name in names if names_workload(name) and name.partition("[")[0] == str(model))
+        return next(workloads, model)
 
     def candidates(self, session: Session, properties: Mapping[str, Any]) -> dict[str, Candidate]:
         """Return all candidates by name, each compiled with properties beside its own."""
-        found = {spec.name: Candidate(spec.openvino_name) for spec in self.alone}
-        found |= {target: Candidate(target) for target in self.targets}
+        candidates = {spec.name: Candidate(spec.openvino_name) for spec in self.alone}
+        candidates |= {target: Candidate(target) for target in self.targets}
         for name, placement in self.placements.items():
-            found[name] = placed_candidate(session, name, placement, self.executor or placement.executor)
-        return {name: replace(each, properties={**each.properties, **properties}) for name, each in found.items()}
+            candidates[name] = placed_candidate(session, name, placement, self.executor or placement.executor)
+        return {
+            name: replace(candidate, properties={**candidate.properties, **properties})
+            for name, candidate in candidates.items()
+        }
 
 
-_Given: TypeAlias = str | Path | Placement | PlaceResult
+_PlacementSource: TypeAlias = str | Path | Placement | PlaceResult
 
 
-def _by_name(placements: _Given | Sequence[_Given] | Mapping[str, Placement]) -> Mapping[str, Placement]:
+def _by_name(
+    placements: _PlacementSource | Sequence[_PlacementSource] | Mapping[str, Placement],
+) -> Mapping[str, Placement]:
     """Return placements by their names, their files, or their numbers."""
     if isinstance(placements, Mapping):
         return placements
@@ -345,8 +347,8 @@ def _by_name(placements: _Given | Sequence[_Given] | Mapping[str, Placement]) ->
     return dict(map(_named, placements, itertools.count(1)))
 
 
-def _named(given: _Given, number: int) -> tuple[str, Placement]:
-    return str(given) if isinstance(given, str | Path) else f"placement {number}", load_placement(given)
+def _named(source: _PlacementSource, number: int) -> tuple[str, Placement]:
+    return str(source) if isinstance(source, str | Path) else f"placement {number}", load_placement(source)
 
 
 def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:
@@ -372,12 +374,12 @@ def _on_torch(devices: Sequence[str | DeviceSpec], placements: Mapping[str, Plac
     """
     from hsdag.runtime.torch.devices import parse_torch_devices  # only here: it loads torch
 
-    known = {device.name for placement in placements.values() for device in placement.devices}
+    placed_names = {device.name for placement in placements.values() for device in placement.devices}
     texts = [item for device in devices if isinstance(device, str) for item in split_devices(device)]
-    unknown = [text for text in texts if text not in known]
+    unknown = [text for text in texts if text not in placed_names]
     parsed = parse_torch_devices(",".join(unknown)) if unknown else ()
-    given = [device for device in devices if isinstance(device, DeviceSpec)]
-    named = (*given, *(DeviceSpec(text, text) for text in texts if text in known), *parsed)
+    specs = [device for device in devices if isinstance(device, DeviceSpec)]
+    named = (*specs, *(DeviceSpec(text, text) for text in texts if text in placed_names), *parsed)
     return named or (() if placements else parse_torch_devices(None))
 
 
@@ -387,14 +389,14 @@ def _beside(placements: Iterable[Placement]) -> tuple[DeviceSpec, ...]:
     For each split these are the best single device of its search, or, if its file names none, every device that it
     uses, and the whole devices of which it uses parts.
     """
-    found: dict[str, DeviceSpec] = {}
+    rivals: dict[str, DeviceSpec] = {}
     for placement in placements:
-        used, known = placement.used_devices, {device.name: device for device in placement.devices}
+        used, described = placement.used_devices, {device.name: device for device in placement.devices}
         versus = None if placement.speedup is None else placement.speedup.versus
-        names = [versus] if versus in known else list(used)
-        names += [name for name, device in known.items() if not device.is_added and name not in used]
-        found |= {name: canonical(known[name]) for name in names if len(used) > 1}
-    return tuple(found.values())
+        names = [versus] if versus in described else list(used)
+        names += [name for name, device in described.items() if not device.is_added and name not in used]
+        rivals |= {name: canonical(described[name]) for name in names if len(used) > 1}
+    return tuple(rivals.values())
 
 
 def _with_placed(
@@ -413,11 +415,11 @@ def _with_placed(
             described.setdefault(spec.name, spec)
             used += [(name, spec)] if device.name in placement.used_devices else []
     alone = tuple(described.get(s.name, s) if s == DeviceSpec(s.name, s.name) else s for s in named)
-    found = {spec.name: spec for spec in alone}
+    specs = {spec.name: spec for spec in alone}
     for name, spec in used:
-        if found.setdefault(spec.name, spec) != spec:
+        if specs.setdefault(spec.name, spec) != spec:
             raise OptionError(f"{name} has another device named {spec.name!r}; measure the two separately")
-    return alone, tuple(found.values())
+    return alone, tuple(specs.values())
 
 
 def _defaults(placements: Iterable[Placement], named: Collection[str]) -> tuple[DeviceSpec, ...]:
@@ -425,12 +427,12 @@ def _defaults(placements: Iterable[Placement], named: Collection[str]) -> tuple[
 
     Devices whose names are in ``named`` are left out.
     """
-    found = {}
+    specs = {}
     for placement in placements:
         alone = [device for device in placement.devices if placement.used_devices == (device.name,)]
         for spec in (default_of(canonical(device)) for device in alone if device.properties and not device.is_added):
-            found[spec.name] = spec
-    return tuple(spec for name, spec in found.items() if name not in named)
+            specs[spec.name] = spec
+    return tuple(spec for name, spec in specs.items() if name not in named)
 
 
 def _measure(
@@ -462,8 +464,8 @@ def _measure(
             name, scenario = keys[key]
             return runner.run_scenario(name, runs, scenario)
 
-        each = measure_in_rounds(run, list(keys), list(keys), protocol, np.random.default_rng(seed))
-        medians_s = {key: each.median(key) if key in each.samples else None for key in keys}
+        by_scenario = measure_in_rounds(run, list(keys), list(keys), protocol, np.random.default_rng(seed))
+        medians_s = {key: by_scenario.median(key) if key in by_scenario.samples else None for key in keys}
         for name in comparison.samples:
             scenario_s[name] = tuple(s for key, s in medians_s.items() if keys[key][0] == name)
     for name in opened:

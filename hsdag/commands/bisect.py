@@ -54,7 +54,7 @@ class OpComparison:
 
     @property
     def words(self) -> str:
-        """How far the two devices are apart, in words."""
+        """Return how far the two devices are apart, in words."""
         if self.failure is not None:
             return f"not known ({self.failure})"
         return "in values that are not finite" if self.difference is None else f"by {self.difference:.2g}"
@@ -81,13 +81,13 @@ class Bisection(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def is_own(self) -> bool | None:
-        """Whether the op differs by itself rather than because of earlier ops; None if unknown."""
+        """Return whether the op differs by itself rather than because of earlier ops; None if unknown."""
         return None if self.alone is None or self.alone.failure is not None else self.alone.differs
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The result in sentences."""
+        """Return the result in sentences."""
         outputs = f"The outputs on {' and '.join(self.devices)} differ {self.whole.words}, and {self.tolerance:.2g} is "
         if not self.whole.differs:
             return (f"{outputs}allowed: nothing to look for.",)

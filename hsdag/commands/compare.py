@@ -242,23 +242,23 @@ class Comparison(Displayable, Record):
     def rows(self) -> list[MethodRow]:
         """Return the row of every method that found a plan, sorted by mean."""
         runs = {method: self._runs_of(method) for method in self.setup.methods}
-        found = [method for method in runs if any(run.value_s is not None for run in runs[method])]
-        rows = [MethodRow.of(method, runs[method], self.lower_bound_s) for method in found]
+        answered = [method for method in runs if any(run.value_s is not None for run in runs[method])]
+        rows = [MethodRow.of(method, runs[method], self.lower_bound_s) for method in answered]
         return sorted(rows, key=lambda row: row.mean_s)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def pairs(self) -> list[MethodPair]:
         """Return every pair of methods that both found a plan with the same seed; the smaller mean is ``method``."""
-        found = {
+        values_s = {
             row.method: {run.seed: run.value_s for run in self._runs_of(row.method) if run.value_s} for row in self.rows
         }
-        both = list(combinations(found, 2))
+        both = list(combinations(values_s, 2))
         pairs = []
         for method, versus in both:
-            if not (seeds := sorted(found[method].keys() & found[versus].keys())):
+            if not (seeds := sorted(values_s[method].keys() & values_s[versus].keys())):
                 continue
-            own_s, other_s = (np.array([found[name][seed] for seed in seeds]) for name in (method, versus))
+            own_s, other_s = (np.array([values_s[name][seed] for seed in seeds]) for name in (method, versus))
             ratio = paired_ratio(other_s, own_s, len(both))
             ci95 = (ratio.low, ratio.high) if len(seeds) >= LEAST_FOR_INTERVAL else None
             pairs.append(MethodPair(method=method, versus=versus, seeds=len(seeds), ratio=ratio.value, ci95=ci95))
@@ -360,29 +360,29 @@ def compare(
         setup.check_same(past.setup)
     refused = _refusals(methods, problem_of(problem, search.objective, search.semantics))
     able = [method for method in methods if method not in refused]
-    found = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
-    done = {(run.method, run.seed) for run in found.runs}
+    comparison = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
+    done = {(run.method, run.seed) for run in comparison.runs}
     wanted = [(method, seed) for seed in range(seeds) for method in able if (method, seed) not in done]
     searches = [replace(search, method=method, seed=seed) for method, seed in wanted]
     with pool_of(search.workers, watcher.note) as pool:
         for run in runs_of(problem, searches, watcher, pool):
-            found = found.model_copy(update={"runs": (*found.runs, run)})
+            comparison = comparison.model_copy(update={"runs": (*comparison.runs, run)})
             if output is not None:
-                found.save(output)
+                comparison.save(output)
     if output is not None:
-        found.save(output)
-    return found
+        comparison.save(output)
+    return comparison
 
 
 def _refusals(methods: Sequence[str], problem: Problem) -> dict[str, str]:
     """Return the reason for each method that cannot search a problem."""
-    found = dict[str, str]()
+    reasons = dict[str, str]()
     for method in methods:
         try:
             make_placer(method, is_cheap=True).check(problem)
         except OptionError as error:
-            found[method] = str(error)
-    return found
+            reasons[method] = str(error)
+    return reasons
 
 
 def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher | None = None) -> Trial:
@@ -390,24 +390,24 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
     watcher = watcher or Watcher()
     begin_s = time.monotonic()
     try:
-        found = solve(problem, options.placer(), options, replace(watcher, on_phase=watcher.on_step, on_note=None))
+        result = solve(problem, options.placer(), options, replace(watcher, on_phase=watcher.on_step, on_note=None))
     except (HsdagError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on a CPU
             raise
         reason = str(error) if isinstance(error, HsdagError) else "out of memory"
         return Trial(method=options.method, seed=options.seed, elapsed_s=time.monotonic() - begin_s, failure=reason)
-    nothing = "" if found.value is not None else f"no placement found. {found.status.sentence}"
-    failure = found.note or nothing or None  # the answer of a method that gave up is a first plan, not its own
+    nothing = "" if result.value is not None else f"no placement found. {result.status.sentence}"
+    failure = result.note or nothing or None  # the answer of a method that gave up is a first plan, not its own
     return Trial(
         method=options.method,
         seed=options.seed,
-        value_s=found.value if failure is None else None,
-        curve=found.curve if failure is None else (),
-        lower_bound_s=found.lower_bound,
-        evaluations=found.num_evaluations,
-        elapsed_s=found.elapsed_s,
-        best_after_s=found.best_after_s,
-        status=found.status.value,
+        value_s=result.value if failure is None else None,
+        curve=result.curve if failure is None else (),
+        lower_bound_s=result.lower_bound,
+        evaluations=result.num_evaluations,
+        elapsed_s=result.elapsed_s,
+        best_after_s=result.best_after_s,
+        status=result.status.value,
         failure=failure,
     )
 
@@ -431,8 +431,8 @@ class SearchJob(Job[Trial]):
                 is_over = exchange(Findings()).is_over
             return is_over
 
-        found = run_once(self.problem, self.options, Watcher(should_stop=should_stop))
-        return found.model_copy(update={"host": node()})
+        trial = run_once(self.problem, self.options, Watcher(should_stop=should_stop))
+        return trial.model_copy(update={"host": node()})
 
 
 def runs_of(
@@ -498,8 +498,8 @@ def problem_called(
         kind, taken = "a problem file", set()
     elif platform is not None:
         kind, taken = f"{option('platform')}, which brings its own devices", {"platform", "shape", "data_shape"}
-    given = {"platform": platform, "devices": devices, "partition_cpu": partition_cpu, "shape": shape}
-    for parameter, value in {**given, "data_shape": data_shape or tokens}.items():
+    arguments = {"platform": platform, "devices": devices, "partition_cpu": partition_cpu, "shape": shape}
+    for parameter, value in {**arguments, "data_shape": data_shape or tokens}.items():
         if value and parameter not in taken:
             raise OptionError(f"{option(parameter)} does not go with {kind}; leave it out")
     if names_workload(name):

@@ -179,10 +179,10 @@ def devices() -> DevicesResult:
         >>> [device.name for device in hsdag.devices().openvino]
         ['CPU'...]
     """
-    found = cpu_topology()
-    parts = found.threads if found.threads > 1 else 0
-    cpu = CpuThreads(performance_threads=found.performance, efficiency_threads=found.efficiency, max_partitions=parts)
-    return DevicesResult(openvino=tuple(list_devices()), cuda=tuple(list_cuda()), cpu=cpu)
+    cpu = cpu_topology()
+    parts = cpu.threads if cpu.threads > 1 else 0
+    threads = CpuThreads(performance_threads=cpu.performance, efficiency_threads=cpu.efficiency, max_partitions=parts)
+    return DevicesResult(openvino=tuple(list_devices()), cuda=tuple(list_cuda()), cpu=threads)
 
 
 def zoo() -> ModelsResult:
@@ -257,7 +257,9 @@ def inspect(
         flops=float(graph.flops.sum()),
         weight_bytes=int(graph.weight_bytes.sum()),
         op_histogram=dict(Counter(graph.op_types).most_common()),
-        coarsening={name: Size(nodes=each.graph.num_ops, edges=each.graph.num_edges) for name, each in stages.items()},
+        coarsening={
+            name: Size(nodes=coarse.graph.num_ops, edges=coarse.graph.num_edges) for name, coarse in stages.items()
+        },
         data_shapes=tuple(scenario.text for scenario in scenarios),
         unsupported=missing and {name: [graph.op_names[v] for v in ops] for name, ops in missing.items()},
         shards=shards,
@@ -287,7 +289,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
     chooser, alone = proposals.choosers()
     free = alone.best(NO_PRICE)
     shown = alone.best() or free  # with syncs there are fewer and larger regions
-    regions = () if shown is None else tuple(each for each in shown.regions if each.scheme != "replicated")
+    regions = () if shown is None else tuple(region for region in shown.regions if region.scheme != "replicated")
     figures = [chooser.divider.figures(region) for region in regions]
     inside = {v for region in regions for v in region.ops}
     work_s = np.nan_to_num(proposals.costs.table.op_s).min(axis=1)
@@ -307,9 +309,9 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
                 scheme=region.scheme,
                 ops=len(region.ops),
                 last=session.graph.op_names[region.ops[-1]],
-                **{name: getattr(each, name) for name in ("whole_s", "bound_s", "sync_s", "pays")},
+                **{name: getattr(gain, name) for name in ("whole_s", "bound_s", "sync_s", "pays")},
             )
-            for region, each in zip(regions, figures, strict=True)
+            for region, gain in zip(regions, figures, strict=True)
         ),
         left=dict(left.most_common()),
     )

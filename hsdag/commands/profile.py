@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.base.errors import checked
 from hsdag.commands.place.loaded_model import ModelInputs
@@ -28,6 +26,7 @@ from hsdag.runtime.measuring.profile import ModelProfile, figures
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import Platform
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.search.solution import InMemory
 
 Matrix = list[list[float | None]]
 """Values from each device (row) to each other one (column)."""
@@ -40,13 +39,10 @@ class ProfiledDevice(Record):
         latency_s: Median latency of the model on this device alone; None if it does not run there.
         spread: Interquartile range of the latency, relative to the median.
         runs: Number of inferences measured.
-        compile_s: Seconds for compiling.
         first_s: Seconds of the first inference.
         resident_bytes: Growth of the process's memory by compiling and the first inference.
         device_bytes: Growth of the device's memory likewise; None if it does not report it.
-        memory_bytes: Memory of the device, if known.
         launch_s: Seconds for starting a submodel.
-        unsupported_ops: Number of ops that the device does not run.
         wins: Number of groups of ops for which this is the fastest device.
         saved_s: Seconds by which it beats the second fastest device, over these groups.
     """
@@ -96,16 +92,11 @@ class ProfileResult(Record):
     """The measured profile of a model.
 
     Args:
-        source: Source of the costs.
         slowdown: Factor by which work on one device (column) slows another (row) down, by kind of work.
-        ops: Number of ops.
-        units: Number of placement units.
         heaviest: All groups of ops that take time, heaviest first.
         costs: Problem file that was written, if any.
         schedule: Costs as a problem to solve.
     """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     source: str
     devices: list[ProfiledDevice]
@@ -115,7 +106,7 @@ class ProfileResult(Record):
     units: int
     heaviest: list[HeavyOp]
     costs: str | None = None
-    schedule: SkipJsonSchema[ScheduleProblem] = Field(exclude=True, repr=False)
+    schedule: InMemory[ScheduleProblem]
 
 
 class AssumedCosts(Record):
@@ -200,10 +191,10 @@ def profile(
         >>> result.ops, [device.name for device in result.devices]
         (4, ['CPU'])
     """
-    found = resolve_devices(devices, partition_cpu)
+    device_set = resolve_devices(devices, partition_cpu)
     scenarios = parse_scenarios(data_shape, tokens)
-    given = ModelInputs(input_shapes(shape), None, scenarios, None if inputs is None else Path(inputs), seed)
-    with Session(model, found, given) as session:
+    model_inputs = ModelInputs(input_shapes(shape), None, scenarios, None if inputs is None else Path(inputs), seed)
+    with Session(model, device_set, model_inputs) as session:
         profile = session.profile(ProfileCache(None) if fresh else None, on_step=on_step, side_by_side=True)
         problem = session.problem(profile=profile)
         costs = profile.costs(session.graph)

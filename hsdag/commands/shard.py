@@ -51,7 +51,6 @@ def divide(
     Args:
         path: Model file. Dynamic sizes that ``shapes`` do not fix stay dynamic.
         devices: Device list, as for ``hsdag place``.
-        partition_cpu: Number of partitions of the CPU.
         shares: Share of each device, like ``0.6,0.4``; by default equal shares.
         schemes: Schemes to use; all if empty.
 
@@ -62,15 +61,15 @@ def divide(
     model = load_model(path, shapes, dynamic=True)
     graph = graph_of(model)
     costs = ShardCosts(CutCosts.assumed(graph, len(specs)).op_s, np.ones(len(specs)), 0.0, 0.0)
-    found = ShardChooser(shapes_of(model, graph), costs, _shares(shares, len(specs)), taken).best()
-    if found is None:
+    division = ShardChooser(shapes_of(model, graph), costs, _shares(shares, len(specs)), taken).best()
+    if division is None:
         raise OptionError(f"no two devices can divide ops of this model in these shares by {' or '.join(taken)}")
     names = DeviceIndex.of(specs).names
-    regions = _divisible(model, graph, found.regions, found.devices, names)
+    regions = _divisible(model, graph, division.regions, division.devices, names)
     if all(region.scheme == "replicated" for region in regions):
         raise OptionError("none of the regions of this model can be divided")
     placement = Placement(
-        **sharded_fields(regions, found.devices, graph, names),
+        **sharded_fields(regions, division.devices, graph, names),
         model=ModelRecord.of(graph),
         devices=list(specs),
         names=dict(zip(graph.canonical_names, graph.op_names, strict=True)),
@@ -110,17 +109,17 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
     with Session(path, devices, ModelInputs(shapes), executor="work-conserving") as session:
         profile = session.profile(side_by_side=True)
     graph = graph_of(model)
-    found = shard(model, graph, *regions_of(placement, graph), names)
-    costs = sharded_costs(WorkConservingCosts.of(graph, profile.costs(graph), profile.links.syncs), found).costs
+    sharded = shard(model, graph, *regions_of(placement, graph), names)
+    costs = sharded_costs(WorkConservingCosts.of(graph, profile.costs(graph), profile.links.syncs), sharded).costs
     problem = replace(costs, device_names=tuple(names), memory_bytes=profile.memory_bytes)
-    known = known_ops(found.graph)
+    is_known = known_ops(sharded.graph)
     meta_ops, roles = list[str](), list[str]()
-    for v, name in enumerate(found.graph.op_names):
-        is_part = MARK in name and not known[v]
+    for v, name in enumerate(sharded.graph.op_names):
+        is_part = MARK in name and not is_known[v]
         meta_ops.append(name.rpartition(MARK)[0] if is_part else "")
-        roles.append(("shard" if found.origin[v] >= 0 else "reduce") if is_part else "")
+        roles.append(("shard" if sharded.origin[v] >= 0 else "reduce") if is_part else "")
     labels = replace(problem.labels, meta_ops=tuple(meta_ops), roles=tuple(roles))
-    record = ModelRecord.of(found.graph, f"{path.stem}-sharded")
+    record = ModelRecord.of(sharded.graph, f"{path.stem}-sharded")
     return replace(problem, labels=labels, model=record, devices=tuple(placement.devices))
 
 
@@ -129,11 +128,11 @@ def _shares(text: str | None, count: int) -> list[float] | None:
     if text is None:
         return None
     try:
-        found = [float(part) for part in text.split(",")]
+        shares = [float(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if len(found) != count or min(found, default=-1.0) < 0 or not 0 < sum(found) < float("inf"):
+        shares = []
+    if len(shares) != count or min(shares, default=-1.0) < 0 or not 0 < sum(shares) < float("inf"):
         raise OptionError(
             f"{option('shares')} {text!r}: one number, 0 or more, is needed for each of the {count} devices"
         )
-    return [share / sum(found) for share in found]
+    return [share / sum(shares) for share in shares]

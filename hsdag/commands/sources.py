@@ -129,9 +129,9 @@ def spread_placement(problem: ScheduleProblem) -> IntArray:
     Bytes are those of weights and results.
     """
     order, d = problem.topological_order, problem.num_devices
-    held = np.cumsum((problem.weight_bytes + problem.output_bytes)[order])
+    total_bytes = np.cumsum((problem.weight_bytes + problem.output_bytes)[order])
     device = np.empty(problem.num_ops, dtype=np.int64)
-    device[order] = np.minimum(held * d / held[-1], d - 1)
+    device[order] = np.minimum(total_bytes * d / total_bytes[-1], d - 1)
     return device
 
 

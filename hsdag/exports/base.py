@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import openvino as ov
 
-from hsdag.base.errors import OptionError, choices_for, option
+from hsdag.base.errors import OptionError, chosen, option
 from hsdag.base.files import check_writable, write_atomically
 from hsdag.exports import export_formats, module_of
 from hsdag.ir.graph.build import graph_of
@@ -41,8 +41,7 @@ class Exporter:
     Args:
         write: Function that writes a placement and returns the files written, the main one first. It does not change
             ``source.model``. It raises OptionError for what the format cannot express, PlacementError if the placement
-            is
-            for another model, and OutputError if a file cannot be written.
+            is for another model, and OutputError if a file cannot be written.
         needs_model: Whether ``source.model`` must be present.
         for_openvino: Whether the format supports only OpenVINO's devices, that is, no CUDA GPUs.
         takes_copies: Whether placements with copies of the model can be exported.
@@ -63,8 +62,7 @@ def document(text: Callable[[Placement, ov.Model | None], str]) -> Write:
 
     Args:
         text: Function from a placement and the model, without any placement, to the file's text. The model is None if
-            it is
-            not available.
+            it is not available.
     """
 
     def write(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
@@ -77,9 +75,7 @@ def document(text: Callable[[Placement, ov.Model | None], str]) -> Write:
 
 def find_exporter(format: str) -> Exporter:  # noqa: A002
     """Return the exporter of a format. Raises OptionError, with the choices, for an unknown one."""
-    if format not in export_formats():
-        raise OptionError(f"{option('format')} {format!r} is unknown{choices_for(format, export_formats())}")
-    exporter: Exporter = import_module(module_of(format)).EXPORTERS[format]
+    exporter: Exporter = import_module(module_of(chosen("format", format, export_formats()))).EXPORTERS[format]
     return exporter
 
 
@@ -95,26 +91,16 @@ def written_files(format: str, out_path: Path) -> list[Path]:  # noqa: A002
 def export_placement(
     placement: Placement,
     format: str,  # noqa: A002
-    out_path: str | Path,
-    model: ov.Model | None = None,
-    *,
-    path: Path | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    out_path: Path,
+    source: ModelSource = ModelSource(),
 ) -> list[Path]:
     """Write a placement in one of ``export_formats()`` and return the files written, the main one first.
 
-    Args:
-        model: The model that the placement is for, left unchanged; some formats need it.
-        path: The file that ``model`` was read from.
-        tell: Called with sentences for the user.
-
-    Raises OptionError for an unknown format or a missing model, PlacementError if the placement is for another model,
-    and OutputError if a file cannot be written.
+    The model of ``source`` is left unchanged; some formats need it. Raises OptionError for an unknown format or a
+    missing model, PlacementError if the placement is for another model, and OutputError if a file cannot be written.
     """
     exporter = find_exporter(format)
-    out_path = Path(out_path)
-    written_files(format, out_path)
-    if exporter.needs_model and model is None:
+    if exporter.needs_model and source.model is None:
         raise OptionError(
             f"{option('format')} {format} needs the model the placement is for: name it with {option('model')}"
         )
@@ -124,17 +110,18 @@ def export_placement(
             f"{option('format')} {format} writes FILE{ending}: end the output's name in {ending}, not {out_path}"
         )
     if placement.shards and format != "json":
-        if model is None:
+        if source.model is None:
             raise OptionError(
                 f"{option('format')} {format} needs the model that the placement divides: "
                 f"name it with {option('model')}"
             )
-        model, placement = divided(model, placement)
+        model, placement = divided(source.model, placement)
+        source = replace(source, model=model)
     if placement.copies and not exporter.takes_copies:
         raise OptionError(f"{option('format')} {format} cannot say that a model is copied: use json or openvino")
     if exporter.for_openvino:
         check_openvino(placement)
-    return exporter.write(placement, ModelSource(model, path, tell), out_path)
+    return exporter.write(placement, source, out_path)
 
 
 class ExportResult(Record):

@@ -84,5 +84,5 @@ def _last_matmul(model: ov.Model) -> ov.Node | None:
     node = _logits(model).input_value(0).get_node()
     while node.get_type_name() in PASSED:
         values = [value.get_node() for value in node.input_values()]
-        node = next((each for each in values if each.get_type_name() != "Constant"), values[0])
+        node = next((source for source in values if source.get_type_name() != "Constant"), values[0])
     return node if node.get_type_name() == "MatMul" else None

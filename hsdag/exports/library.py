@@ -52,7 +52,7 @@ def write_library(folder: Path) -> str | None:
         return f"the extension library is not compiled, because {error}: README.md has the command that does it"
     with suppress(OSError, OutputError):  # without the cache, it is compiled again next time
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(kept, "openvino") as temporary:
+        with new_folder(kept) as temporary:
             _copy(COMPILED, folder, temporary)
     return None
 

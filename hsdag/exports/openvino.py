@@ -69,7 +69,7 @@ def write_folder(placement: Placement, source: ModelSource, out_path: Path) -> l
     Raises OptionError for parts or copies of a model that keeps state, which a single op cannot hold.
     """
     assert source.model is not None
-    with new_folder(out_path, "openvino") as folder:
+    with new_folder(out_path) as folder:
         if placement.copies or (placement.executor != "hetero" and len(placement.used_devices) > 1):
             usage = _write_op(placement, source.model, folder, out_path.absolute())
         else:

@@ -36,9 +36,9 @@ def write(placement: Placement, source: ModelSource, out_path: Path) -> list[Pat
     setting = layer_assignment(placement)
     path = source.path
     if path is None or path.suffix != ".onnx":
-        given = path or "a model in memory"
+        model = path or "a model in memory"
         raise OptionError(
-            f"{option('format')} ort annotates an ONNX model: name the .onnx file that was placed, not {given}"
+            f"{option('format')} ort annotates an ONNX model: name the .onnx file that was placed, not {model}"
         )
     network = _loaded(path)
     unmapped = annotate(network.graph, device_by_tensor(placement, source))

@@ -158,12 +158,12 @@ def served_config(usage: Usage, name: str) -> dict[str, Any]:
     if usage.num_requests:
         config |= {"nireq": usage.num_requests, "plugin_config": {"NUM_STREAMS": str(usage.num_requests)}}
     elif usage.properties:
-        given = usage.properties.items()
-        config["plugin_config"] = {key: _text_of(x) if isinstance(x, Mapping) else x for key, x in given}
+        properties = usage.properties.items()
+        config["plugin_config"] = {key: _text_of(x) if isinstance(x, Mapping) else x for key, x in properties}
     return {"model_config_list": [{"config": config}]}
 
 
 def _text_of(properties: Mapping[str, Any]) -> str:
-    """Properties as a text, as OpenVINO reads it: it passes over what has quotes or blanks without a word."""
+    """Return properties as a text for OpenVINO, which ignores, without a message, what has quotes or blanks."""
     items = (f"{key}:{_text_of(x) if isinstance(x, Mapping) else x}" for key, x in properties.items())
     return f"{{{','.join(items)}}}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from numba.core import event as numba_event
 
 from hsdag.base.kernels import compiled_in_time, compiling, is_interpreted
 from hsdag.ir.placement.placement import Record
@@ -21,7 +19,6 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.search.evaluators.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.search.evaluators.memory import MemoryCheck
 from hsdag.search.evaluators.recording import Budget, Event, RecordingEvaluator
-from hsdag.workers.pool import Pool
 
 TELL_EVERY_S = 0.1
 """Seconds between two calls of ``Watcher.on_event`` if evaluations are cheap: there may be ten thousand a second."""
@@ -67,11 +64,10 @@ class Driver:
 
     Args:
         inner: Evaluator that ``recorder`` wraps.
-        known: Plans that the placer starts from.
+        limits: Limits of the placer but for its seconds, which are those of ``budget``.
         journal: Called with every event before the watcher is.
         past: Events of an earlier part of the same search.
         is_done: Returns whether the best value, its argument, needs no further search.
-        num_threads: Number of threads for methods that compute with several.
     """
 
     placer: Placer[Any]
@@ -79,17 +75,14 @@ class Driver:
     inner: Evaluator
     budget: Budget
     watcher: Watcher
-    seed: int = 0
-    known: Sequence[Plan] = ()
+    limits: Limits = field(default_factory=Limits)
     journal: Callable[[Event], None] = lambda _: None
     past: Sequence[Event] = ()
     is_done: Callable[[float], bool] = lambda _: False
-    pool: Pool | None = None
-    num_threads: int = 1
 
     def __post_init__(self) -> None:
         self.placer.check(self.problem)
-        self.limits = Limits(self.budget.seconds, self.num_threads, self.seed, tuple(self.known), pool=self.pool)
+        self.limits = replace(self.limits, seconds=self.budget.seconds)
         self._told_s = 0.0
         self.contributions: list[Contribution] = []
         self.note = ""
@@ -145,7 +138,7 @@ class Driver:
             )
         except SearchStopped:
             return None
-        self.contributions += [each.later(begin_s) for each in result.contributions]
+        self.contributions += [turn.later(begin_s) for turn in result.contributions]
         self.note = result.note
         return result
 
@@ -198,22 +191,23 @@ def members_table(members: Sequence[Member], objective: Objective) -> tuple[list
 
     Methods that neither improved nor proved anything share the last row.
     """
-    turns: dict[str, list[Member]] = {}
-    for each in members:
-        turns.setdefault(each.method, []).append(each)
-    idle = [m for m, own in turns.items() if not any(t.has_gained or t.failure or t.bound is not None for t in own)]
-    others = [turn for method in idle for turn in turns.pop(method)]
-    turns |= {", ".join(idle): others} if others else {}
+    by_method: dict[str, list[Member]] = {}
+    for turn in members:
+        by_method.setdefault(turn.method, []).append(turn)
+    useful = {turn.method for turn in members if turn.has_gained or turn.failure or turn.bound is not None}
+    idle = [method for method in by_method if method not in useful]
+    others = [turn for method in idle for turn in by_method.pop(method)]
+    by_method |= {", ".join(idle): others} if others else {}
     rows = []
-    for method, own in turns.items():
-        found = ["-", "-"]
-        for turn in own:
+    for method, turns in by_method.items():
+        best = ["-", "-"]
+        for turn in turns:
             if turn.after is not None and turn.has_gained:
-                found = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
-        bounds = [turn.bound for turn in own if turn.bound is not None]
-        note = next((turn.failure for turn in own if turn.failure), "")
-        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
-        rows.append([method, seconds, *found, objective.figure(max(bounds)) if bounds else "-", note])
+                best = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
+        bounds = [turn.bound for turn in turns if turn.bound is not None]
+        note = next((turn.failure for turn in turns if turn.failure), "")
+        seconds = f"{sum(turn.ended_s - turn.began_s for turn in turns):.1f}"
+        rows.append([method, seconds, *best, objective.figure(max(bounds)) if bounds else "-", note])
     unit = objective.shown_unit
     return ["method", "seconds", f"best {unit}".strip(), "by second", f"bound {unit}".strip(), "failure"], rows
 
@@ -232,45 +226,10 @@ def shortage(each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> t
     return words, enough * each_s - left_s
 
 
-class _CompilationListener(numba_event.Listener):
-    """Listener that reports the first compilation of a function, and adds up the seconds of all compilations."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._depth, self._begin_s = 0, 0.0
-        self.seconds = 0.0
-
-    def on_start(self, _: numba_event.Event) -> None:
-        say, self._say = self._say, lambda _: None
-        say(COMPILING)
-        if self._depth == 0:
-            self._begin_s = time.monotonic()
-        self._depth += 1
-
-    def on_end(self, _: numba_event.Event) -> None:
-        self._depth = max(self._depth - 1, 0)  # kernels that were never begun, for lack of time, also end
-        if self._depth == 0 and self._begin_s:
-            self.seconds += time.monotonic() - self._begin_s
-
-
-class Compiled(NamedTuple):
-    """The seconds spent on compiling a search, and whether all of it was compiled."""
-
-    seconds: float
-    is_complete: bool
-
-
 def compile_search(
-    placer: Placer[Any],
-    problem: Problem,
-    evaluate: Callable[[], object],
-    *,
-    steps: float,
-    takes_order: bool,
-    say: Callable[[str], None],
-    once: Callable[[], object] = lambda: None,
-) -> Compiled:
-    """Compile the kernels that a search will call, then call ``once``.
+    placer: Placer[Any], problem: Problem, evaluate: Callable[[], object], *, steps: float, takes_order: bool
+) -> bool:
+    """Compile the kernels that a search will call, and return whether there was time for all of them.
 
     Kernels that run faster interpreted than they compile, for few plans of a small problem, are not compiled. Raises
     OptionError for a problem that the placer cannot search.
@@ -279,17 +238,11 @@ def compile_search(
         evaluate: Function that simulates any plan, so that its kernels get compiled.
         steps: Steps of the interpreter in one simulation, approximately.
         takes_order: Whether the search's evaluator takes the order of plans into account.
-        say: Called with a line when the first kernel is compiled.
-        once: Function called when all is compiled, such as the computation of a bound.
     """
     placer.check(problem)
     graph = problem.units.fine
     of_lists = float((graph.num_ops + graph.num_edges) * problem.num_devices * (FEW_PLANS + problem.num_devices))
-    listener = _CompilationListener(say)
-    with numba_event.install_listener("numba:compile", listener):
-        with compiling(is_short=is_interpreted(placer.num_tried * steps)):
-            evaluate()
-        with compiling(is_short=is_interpreted(of_lists)):
-            is_complete = compiled_in_time(lambda: placer.prepare(problem, takes_order=takes_order))
-        once()
-    return Compiled(listener.seconds, is_complete)
+    with compiling(is_short=is_interpreted(placer.num_tried * steps)):
+        evaluate()
+    with compiling(is_short=is_interpreted(of_lists)):
+        return compiled_in_time(lambda: placer.prepare(problem, takes_order=takes_order))

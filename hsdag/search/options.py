@@ -45,15 +45,15 @@ _UNIT_BYTES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
+def _shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
     from hsdag.ir.graph.reader import input_shapes  # which loads OpenVINO
 
-    return input_shapes(given)
+    return input_shapes(shapes)
 
 
 def parse_memory(text: str | Mapping[str, str | float] | None) -> dict[str, float]:
     """Return bytes by device, parsed from ``GPU.0=8GB,GPU.1=512MiB`` or a mapping. Raises OptionError otherwise."""
-    found: dict[str, float] = {}
+    size_bytes: dict[str, float] = {}
     for item in text.split(",") if isinstance(text, str) else [f"{name}={size}" for name, size in (text or {}).items()]:
         name, _, size = (part.strip() for part in item.rpartition("="))
         match = _SIZE.fullmatch(size)
@@ -61,10 +61,10 @@ def parse_memory(text: str | Mapping[str, str | float] | None) -> dict[str, floa
             raise OptionError(
                 f"{option('memory')} {text!r}: {item.strip()!r} is not of the form DEVICE=SIZE, such as GPU.0=8GB"
             )
-        if name in found:
+        if name in size_bytes:
             raise OptionError(f"{option('memory')} {text!r} gives device {name!r} two sizes")
-        found[name] = float(match[1]) * _UNIT_BYTES[match[2] or ""]
-    return found
+        size_bytes[name] = float(match[1]) * _UNIT_BYTES[match[2] or ""]
+    return size_bytes
 
 
 def parse_duration(text: str | float, parameter: str = "budget") -> float:
@@ -130,17 +130,17 @@ class SearchOptions:
             raise OptionError(f"{option('max_evaluations')} must be at least 1, not {self.max_evaluations}")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
         """Return the options set by the arguments of an API call; arguments that set none are ignored.
 
         Raises OptionError for a text that cannot be parsed and for a value outside its range.
         """
-        found = {}
-        for each in fields(cls):
-            argument, read = each.metadata.get("argument") or each.name, each.metadata.get("read")
-            if argument in given:
-                found[each.name] = read(given[argument]) if read is not None else given[argument]
-        return cls(**found)
+        values = {}
+        for setting in fields(cls):
+            argument, read = setting.metadata.get("argument") or setting.name, setting.metadata.get("read")
+            if argument in arguments:
+                values[setting.name] = read(arguments[argument]) if read is not None else arguments[argument]
+        return cls(**values)
 
     @property
     def budget(self) -> Budget:
@@ -177,7 +177,7 @@ class PlaceOptions(SearchOptions):
 
     devices: str | None = field(
         default=None,
-        metadata=_metadata(read=lambda given: given if given is None or isinstance(given, str) else ",".join(given)),
+        metadata=_metadata(read=lambda value: value if value is None or isinstance(value, str) else ",".join(value)),
     )
     partition_cpu: int | None = None
     executor: ExecutorChoice = field(default="auto", metadata=_metadata(read=parse_executor, recorded=str))
@@ -187,7 +187,7 @@ class PlaceOptions(SearchOptions):
         default_factory=dict, metadata=_metadata(argument="shape", read=_shapes)
     )
     inputs: Path | None = field(
-        default=None, metadata=_metadata(read=lambda given: given if given is None else Path(given))
+        default=None, metadata=_metadata(read=lambda value: value if value is None else Path(value))
     )
     scenarios: tuple[Scenario, ...] = ()
     memory_bytes: Mapping[str, float] = field(
@@ -202,7 +202,7 @@ class PlaceOptions(SearchOptions):
     )
     reference: ReferenceName = field(
         default="cpu",
-        metadata=_metadata(read=lambda given: chosen("reference", given, REFERENCES), recorded=str | None),
+        metadata=_metadata(read=lambda value: chosen("reference", value, REFERENCES), recorded=str | None),
     )
     max_difference: float | None = field(default=None, metadata=_metadata(recorded=float | None))
     """Largest allowed difference of outputs from the reference's, relative to the reference's largest value."""
@@ -251,9 +251,9 @@ class PlaceOptions(SearchOptions):
 
     def record(self) -> dict[str, Any]:
         """Return the options recorded in run.json; ``reference`` is None if no difference of outputs is limited."""
-        found = {name: _plain(getattr(self, name)) for name in recorded_options()}
+        record = {name: _plain(getattr(self, name)) for name in recorded_options()}
         reference = None if self.max_difference is None else self.reference
-        return found | {"reward": self.resolved_reward, "reference": reference}
+        return record | {"reward": self.resolved_reward, "reference": reference}
 
     def check(self) -> None:
         """Raise OptionError if the method cannot optimise the objective with this reward and executor.
@@ -275,7 +275,7 @@ class PlaceOptions(SearchOptions):
 def recorded_options() -> dict[str, tuple[Any, Any]]:
     """Return the type and the default, as JSON values, of each option of ``place`` recorded in run.json."""
     default = PlaceOptions()
-    recorded = {each.name: each.metadata.get("recorded") for each in fields(PlaceOptions)}
+    recorded = {setting.name: setting.metadata.get("recorded") for setting in fields(PlaceOptions)}
     return {name: (kind, _plain(getattr(default, name))) for name, kind in recorded.items() if kind is not None}
 
 
@@ -284,17 +284,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple):
-        return tuple(each.text for each in value)
+        return tuple(pin.text for pin in value)
     return value.name if isinstance(value, Objective) else value
 
 
-def command_words(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[str, ...] | None:
+def command_words(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return keyword arguments of ``hsdag.place`` as words of a command line, leaving out those with default values.
 
     Returns None if an argument has no text form, for example a placement in memory.
     """
     words: list[str] = []
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value == defaults[name] or (not value and not defaults[name]):
             continue
         if isinstance(value, bool):
@@ -310,6 +310,6 @@ def command_words(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> tupl
             value = [f"{key}={text}" for key, text in value.items()]
         if not isinstance(value, str | int | float | Path | list | tuple):
             return None
-        for each in value if isinstance(value, list | tuple) else (value,):
-            words += [flag(name), str(each)]
+        for word in value if isinstance(value, list | tuple) else (value,):
+            words += [flag(name), str(word)]
     return tuple(words)

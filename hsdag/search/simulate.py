@@ -75,6 +75,7 @@ class SimulateResult(Simulated):
         ]
         return ["device", "ops", "busy ms", "busy %", "peak MB", "memory MB"], cells
 
+    @property
     def sentence(self) -> str:
         """Return a sentence with the value and the transfers."""
         value = f"{self.objective.label} {self.objective.text(self.value)}"
@@ -83,7 +84,7 @@ class SimulateResult(Simulated):
     @property
     def said(self) -> tuple[str, ...]:
         """Return the problem's name and the sentence."""
-        return (f"SIMULATED {self.problem.name}. {self.sentence()}",)
+        return (f"SIMULATED {self.problem.name}. {self.sentence}",)
 
 
 def rounded_megabytes(size_bytes: float) -> str:
@@ -123,9 +124,9 @@ def parse_semantics(execution: str, order: str | None, links: str, seed: int = 0
     """Return the semantics that options name. Raises OptionError for an unknown name and for a seed out of range."""
     check_seed(seed)
     return Semantics(
-        execution=Execution(chosen("execution", execution, [each.value for each in Execution])),
-        order=None if order is None else Order(chosen("order", order, [each.value for each in Order])),
-        links=LinkSharing(chosen("links", links, [each.value for each in LinkSharing])),
+        execution=Execution(chosen("execution", execution, [kind.value for kind in Execution])),
+        order=None if order is None else Order(chosen("order", order, [kind.value for kind in Order])),
+        links=LinkSharing(chosen("links", links, [kind.value for kind in LinkSharing])),
         seed=seed,
     )
 
@@ -147,9 +148,9 @@ def placed(
         placement = _read(Path(placement))
     if not isinstance(placement, Placement):
         return Plan(_devices(placement, where, problem))
-    known, found = problem.model, placement.model
-    if known is not None and known.fingerprint != found.fingerprint:
-        raise PlacementError(f"{where} is for model {found.name!r}, but the problem is of model {known.name!r}")
+    expected, model = problem.model, placement.model
+    if expected is not None and expected.fingerprint != model.fingerprint:
+        raise PlacementError(f"{where} is for model {model.name!r}, but the problem is of model {expected.name!r}")
     names = dict(zip(problem.canonical_names, problem.op_names, strict=True))
     device = _devices({names.get(op, op): device for op, device in placement.affinity.items()}, where, problem)
     if order not in (None, Order.PRIORITY) or placement.priority is None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hsdag.base.errors import OptionError, PlacementError, SearchError, option
+from hsdag.base.kernels import timed_compiling
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import Status
+from hsdag.methods.incumbent import Limits, Status
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.makespan import LITTLE_PAIRS_EFFORT, PAIRS_EFFORT, lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound, largest
@@ -24,7 +26,7 @@ from hsdag.runtime.problem.semantics import Order, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.simulator.values import simulated_values
-from hsdag.search.driver import FEW_PLANS, Driver, Member, Watcher, compile_search
+from hsdag.search.driver import COMPILING, FEW_PLANS, Driver, Member, Watcher, compile_search
 from hsdag.search.evaluators.memory import one_inference
 from hsdag.search.evaluators.recording import Event
 from hsdag.search.evaluators.schedule import ScheduleEvaluator
@@ -86,26 +88,20 @@ class _SolveRun:
         self._tell_next_s = self._begin + TELL_EVERY_S
         self._units = problem_of(problem, objective, options.semantics)
         self._evaluator = ScheduleEvaluator.of(self._units)
-        self._begin += compile_search(
-            placer,
-            self._units,
-            self._evaluate_first,
-            steps=float(problem.num_ops + len(problem.edge_src)),
-            takes_order=self._evaluator.takes_order,
-            say=watcher.on_phase,
-            once=lambda: self._compute_bound(placer.num_tried),
-        ).seconds
+        steps, takes_order = float(problem.num_ops + len(problem.edge_src)), self._evaluator.takes_order
+        with timed_compiling(partial(watcher.on_phase, COMPILING)) as compiled_s:
+            compile_search(placer, self._units, self._evaluate_first, steps=steps, takes_order=takes_order)
+            effort = LITTLE_PAIRS_EFFORT if placer.num_tried <= FEW_PLANS else PAIRS_EFFORT
+            self._bound = lower_bound(objective, problem, options.semantics.execution, effort)
+        self._begin += compiled_s()
         self._driver = Driver(
             placer,
             self._units,
             self._evaluator,
             options.budget,
             replace(watcher, should_stop=self._should_stop),
-            seed=options.seed,
-            known=self._start(),
+            Limits(num_workers=options.num_threads, seed=options.seed, known=self._start(), pool=pool),
             is_done=self._is_proven,
-            pool=pool,
-            num_threads=options.num_threads,
         )
         self._alone: list[Event] = []
         # proofs are about units: they hold for ops only if every unit is one op, and has one result
@@ -133,13 +129,9 @@ class _SolveRun:
         self._evaluator.evaluate([some])
         self._evaluator.run(some)
 
-    def _compute_bound(self, num_tried: float) -> None:
-        effort = LITTLE_PAIRS_EFFORT if num_tried <= FEW_PLANS else PAIRS_EFFORT
-        self._bound = lower_bound(self._options.objective, self._problem, self._options.semantics.execution, effort)
-
-    def _start(self) -> list[Plan]:
+    def _start(self) -> tuple[Plan, ...]:
         if self._options.start is None:
-            return []
+            return ()
         plan = _of_units(self._units, self._options.start)
         if not self._units.is_legal(plan.placement):
             wrong = np.flatnonzero(~self._units.supported[np.arange(self._units.num_units), plan.placement])
@@ -147,7 +139,7 @@ class _SolveRun:
             forbidden = f"which {option('pins')} forbids or " if self._options.pins else ""
             where = f"the placement to start with has op {op!r} on {name}"
             raise PlacementError(f"{where}, {forbidden}which does not support it")
-        return [plan]
+        return (plan,)
 
     def run(self) -> SolveResult:
         options, watcher, recorder = self._options, self._watcher, self._driver.recorder
@@ -204,17 +196,17 @@ class _SolveRun:
         """Return the event of the best plan so far, if any succeeded."""
         return next(iter(self._driver.recorder.best()), None)
 
-    def _answer(self, found: Event | None, status: Status) -> SolveResult:
+    def _answer(self, best: Event | None, status: Status) -> SolveResult:
         """Return the answer of the search for an evaluated plan, or for None if there is no plan."""
         device = priority = run = None
         options = self._options
         singles, breaking = self._singles()
-        if found is not None:
-            device, priority = self._evaluator.devices(found.plan), self._evaluator.priority(found.plan)
+        if best is not None:
+            device, priority = self._evaluator.devices(best.plan), self._evaluator.priority(best.plan)
             order = options.semantics.order if priority is None else Order.PRIORITY
             run = simulate(self._problem, device, one_inference(replace(options.semantics, order=order)), priority)
         meant = options.semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
-        bound, value = self._proven, None if found is None else found.score.value
+        bound, value = self._proven, None if best is None else best.score.value
         return SolveResult(
             **Simulated.about(self._problem, options.objective, replace(options.semantics, order=meant)),
             options=options,
@@ -225,7 +217,7 @@ class _SolveRun:
             lower_bound=bound.value,
             bound_by=bound.argument,
             gap=None if value is None else relative_gap(value, bound.value),
-            members=tuple(Member.of(each) for each in self._driver.contributions),
+            members=tuple(map(Member.of, self._driver.contributions)),
             note=self._driver.note,
             plan=None if device is None else Plan(device, priority),
             value=value,
@@ -235,8 +227,8 @@ class _SolveRun:
             num_evaluations=self._driver.recorder.num_evaluations,
             elapsed_s=time.monotonic() - self._begin,
             interrupted=self._watcher.should_stop(),
-            best_after_s=0.0 if found is None else found.elapsed_s,
-            curve=tuple((each.elapsed_s, each.score.value) for each in self._driver.recorder.improvements),
+            best_after_s=0.0 if best is None else best.elapsed_s,
+            curve=tuple((event.elapsed_s, event.score.value) for event in self._driver.recorder.improvements),
         )
 
 
@@ -264,7 +256,7 @@ def scaled(objective: Objective, problem: ScheduleProblem, semantics: Semantics)
         alone = np.repeat(np.arange(problem.num_devices)[:, None], problem.num_ops, axis=1)
         fastest = np.nanargmin(problem.time_s, axis=1)[None]
         free = replace(semantics, order=None)
-        values = [simulated_values(term, problem, each.astype(np.int64), free) for each in (alone, fastest)]
+        values = [simulated_values(term, problem, placements.astype(np.int64), free) for placements in (alone, fastest)]
         return float(min(values[0]) if np.isfinite(values[0]).any() else values[1][0])
 
     return objective.scaled(best_single)

@@ -41,7 +41,7 @@ class RemoteWorker:
     ``environment`` has variables of the process whose jobs it computes.
     """
 
-    _known = _own = NOTHING
+    _of_all = _of_job = NOTHING
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
@@ -52,17 +52,17 @@ class RemoteWorker:
 
     def compute(self, job: Job[A]) -> tuple[A, Findings]:
         """Compute a job; return its answer and its findings."""
-        self._known = self._own = NOTHING
-        return job.run(self._exchange), self._own
+        self._of_all = self._of_job = NOTHING
+        return job.run(self._exchange), self._of_job
 
-    def swap(self, known: Findings) -> Findings:
+    def swap(self, findings: Findings) -> Findings:
         """Take over the findings of all jobs; return those of the present job."""
-        self._known = known
-        return self._own
+        self._of_all = findings
+        return self._of_job
 
-    def _exchange(self, own: Findings) -> Findings:
-        self._own = own
-        return self._known.joined(own)
+    def _exchange(self, findings: Findings) -> Findings:
+        self._of_job = findings
+        return self._of_all.joined(findings)
 
 
 class RayHost(Host):

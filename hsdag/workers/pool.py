@@ -154,7 +154,7 @@ class Pool(AbstractContextManager["Pool"]):
 
     @property
     def num_workers(self) -> int:
-        """Number of jobs that are computed at a time."""
+        """Return the number of jobs that are computed at a time."""
         return len(self._hosts)
 
     def submit(self, job: Job[A]) -> Future[A]:
@@ -186,14 +186,14 @@ class Pool(AbstractContextManager["Pool"]):
             for future in futures:
                 future.cancel()
 
-    def begin(self, known: Findings = NOTHING) -> None:
-        """Replace the findings by ``known`` at the start of another search."""
-        self.findings = known
+    def begin(self, findings: Findings = NOTHING) -> None:
+        """Replace the findings at the start of another search."""
+        self.findings = findings
 
-    def exchange(self, own: Findings) -> Findings:
-        """Add findings to those of all jobs, and return the result."""
+    def exchange(self, findings: Findings) -> Findings:
+        """Add a job's findings to those of all jobs, and return the result."""
         with self._lock:
-            self.findings = self.findings.joined(own)
+            self.findings = self.findings.joined(findings)
             return self.findings
 
     def _compute(self, job: Job[A], answer: Future[A]) -> None:

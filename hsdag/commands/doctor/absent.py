@@ -29,7 +29,7 @@ def absent_devices(
     dev: Path = Path("/dev"),
     may_open: Callable[[Path], bool] = lambda node: os.access(node, os.R_OK | os.W_OK),
 ) -> dict[str, str]:
-    """Return why OpenVINO lists no device of a plugin and what to do, by plugin, except for plugins in ``listed``.
+    """Return, by plugin, why OpenVINO lists no device of it and what to do; plugins of ``listed`` devices are left out.
 
     Empty on systems other than Linux.
 

@@ -71,7 +71,7 @@ class CudaReport(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentence(self) -> str:
-        """The outcome in one sentence."""
+        """Return the outcome in one sentence."""
         passed = sum(item.passed for item in self.items)
         outcome = f"{passed} of {len(self.items)} checks on {', '.join(self.devices)} passed."
         if self.is_on_gpu:

@@ -83,7 +83,7 @@ class Examination(Displayable, Record):
 
     @property
     def said(self) -> list[str]:
-        """The findings, with equal ones joined, and the commands to run next."""
+        """Return the findings, equal ones joined, and the commands to run next."""
         groups: dict[tuple[str, str], list[str]] = {}
         for finding in self.findings:
             groups.setdefault((finding.severity.value, finding.text), []).append(finding.about)

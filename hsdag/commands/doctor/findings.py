@@ -83,9 +83,9 @@ def finding(kind: str, about: str, **values: Any) -> Finding:
     return Finding(severity=severity, about=about, text=FINDINGS[severity][kind].format(**values))
 
 
-def of_precision(name: str, facts: DeviceFacts, found: Precision) -> Iterator[Finding]:
+def of_precision(name: str, facts: DeviceFacts, precision: Precision) -> Iterator[Finding]:
     """Yield findings on how exactly a device computes a small network."""
-    gaps = {"default": found.default["max_relative"], "single": found.single["max_relative"]}
+    gaps = {"default": precision.default["max_relative"], "single": precision.single["max_relative"]}
     shown = {key: difference_text(gap) for key, gap in gaps.items()}
     if any(gap is None or gap > WRONG for gap in gaps.values()):
         yield finding("wrong", name, **shown)

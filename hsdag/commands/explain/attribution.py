@@ -49,12 +49,12 @@ class Attribution:
 
     @cached_property
     def value(self) -> float:
-        """Simulated value of the placement; infinite if a device cannot run one of its ops."""
+        """Return the simulated value of the placement; infinite if a device cannot run one of its ops."""
         return float(self.values(self.placement[None])[0])
 
     @cached_property
     def time_s(self) -> FloatArray:
-        """Seconds of every op on its device, [N]."""
+        """Return the seconds of every op on its device, [N]."""
         return np.nan_to_num(self.costs.costs.time_s[np.arange(len(self.placement)), self.placement])
 
     def values(self, placements: IntArray, costs: PlacementCosts | None = None) -> FloatArray:
@@ -65,7 +65,7 @@ class Attribution:
     def limits(self) -> tuple[Limit, ...]:
         """Return what would be gained if each kind of cost were zero and the placement the same, largest gain first."""
         each_of = {HeteroCosts: self._of_submodels, WorkConservingCosts: self._of_parts, OpByOpCosts: self._of_ops}
-        limits = (each for each in each_of[type(self.costs)](self.costs) if each.seconds > 0)
+        limits = (limit for limit in each_of[type(self.costs)](self.costs) if limit.seconds > 0)
         return tuple(sorted(limits, key=lambda limit: -limit.gain))
 
     def _limit(self, name: str, kind: str, without: PlacementCosts, seconds: float | None = None) -> Limit:

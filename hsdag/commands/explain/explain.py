@@ -112,7 +112,7 @@ class Case:
                 whole_s, divided_s = min(taken.values()), max(scale[name] * taken[name] for name in shares)
             first, last = graph.op_names[ops[0]], graph.op_names[ops[-1]]
             regions.append(Shared(record.scheme, first, last, len(ops), shares, whole_s, divided_s))
-        regions.sort(key=lambda each: -(each.whole_s or 0.0))
+        regions.sort(key=lambda region: -(region.whole_s or 0.0))
         return Explanation(
             model=placement.model.name,
             executor=self.executor,

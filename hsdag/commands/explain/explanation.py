@@ -85,7 +85,7 @@ class Rival:
 
     @property
     def words(self) -> str:
-        """The ratio in words."""
+        """Return the ratio in words."""
         if not self.measured:
             return f"takes {self.ratio:.3f} times as long (simulated)"
         if self.ci95 is None:
@@ -116,7 +116,7 @@ class Prediction:
     @computed_field(alias="simulated_over_measured")  # type: ignore[prop-decorator]
     @property
     def ratio(self) -> float | None:
-        """Simulated over measured value: how well the costs predict this placement; 1 is exact."""
+        """Return the simulated over the measured value: how well the costs predict this placement; 1 is exact."""
         return None if self.simulated is None or self.measured is None else self.simulated / self.measured
 
 
@@ -184,12 +184,12 @@ class Explanation(Displayable, Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The explanation in sentences; those that suggest an action come first."""
+        """Return the explanation in sentences; those that suggest an action come first."""
         return _sentences(self)
 
     @property
     def said(self) -> tuple[str, ...]:
-        """The sentences."""
+        """Return the sentences."""
         return self.sentences
 
     def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -198,15 +198,15 @@ class Explanation(Displayable, Record):
         regions = []
         for region in self.regions[:most]:
             shares = " ".join(f"{name}:{100 * share:.0f}%" for name, share in region.shares.items())
-            times = [f"{1e3 * each:.4g}" if each else "-" for each in (region.whole_s, region.divided_s)]
+            times = [f"{1e3 * time_s:.4g}" if time_s else "-" for time_s in (region.whole_s, region.divided_s)]
             regions.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *times])
         gains = [
-            [e.op, e.op_type, e.device, e.other, objective.figure(e.moved), _change(objective, e)]
-            for e in self.gains[:most]
+            [gain.op, gain.op_type, gain.device, gain.other, objective.figure(gain.moved), _change(objective, gain)]
+            for gain in self.gains[:most]
         ]
         limits = [
-            [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}"]
-            for each in self.limits
+            [f"{limit.kind} {limit.name}".strip(), f"{1e3 * limit.seconds:.4g}", f"{100 * limit.gain:.1f}"]
+            for limit in self.limits
         ]
         tables = [
             ("Settings that were raced, over the best before each", *settings_table(self.settings)),
@@ -244,17 +244,17 @@ def _value_sentence(explanation: Explanation) -> str:
     where = " and ".join(f"{count} ops on {name}" for name, count in explanation.ops.items() if count)
     objective = find_objective(explanation.objective)
     text = objective.text if objective.unit == "s" else LATENCY.text  # costs are in seconds
-    known = [f"{text(value.measured)} measured"] if value.measured is not None else []
+    figures = [f"{text(value.measured)} measured"] if value.measured is not None else []
     if value.simulated is not None:
         ratio = "" if value.ratio is None else f", {value.ratio:.2f} times what was measured"
-        known.append(f"{text(value.simulated)} simulated{ratio}")
-    return f"{where}: {'; '.join(known) or 'no time is known'}."
+        figures.append(f"{text(value.simulated)} simulated{ratio}")
+    return f"{where}: {'; '.join(figures) or 'no time is known'}."
 
 
 def _spread_sentences(explanation: Explanation) -> list[str]:
     if explanation.copies:
-        held = ", and on ".join(f"{name}, {count} at a time" for name, count in explanation.copies.items())
-        return [f"The whole model is on {held}: an inference runs where it should end first."]
+        counts = ", and on ".join(f"{name}, {count} at a time" for name, count in explanation.copies.items())
+        return [f"The whole model is on {counts}: an inference runs where it should end first."]
     regions = explanation.regions
     sentences = [f"{sum(region.num_ops for region in regions)} ops in {len(regions)} regions are divided."]
     times = [(region.whole_s, region.divided_s) for region in regions if region.whole_s and region.divided_s]

@@ -7,14 +7,14 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hsdag.base.errors import SearchError
-from hsdag.base.kernels import compiling_at_most
+from hsdag.base.kernels import compiling_at_most, timed_compiling
 from hsdag.commands.place.copies import Copies, proposed_copies
 from hsdag.commands.place.first_plans import first_splits, openvinos_plans, plan_of, splits_that_fit, staged
 from hsdag.commands.place.kinds import Kinds, contiguous
@@ -36,14 +36,14 @@ from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.state import results_by_chance
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import Contribution
+from hsdag.methods.incumbent import Contribution, Limits
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.search.driver import Driver, Watcher, compile_search
+from hsdag.search.driver import COMPILING, Driver, Watcher, compile_search
 from hsdag.search.evaluators.base import Checkpoint, SearchStopped
 from hsdag.search.evaluators.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.search.evaluators.measured import MeasuredEvaluator
@@ -186,12 +186,9 @@ class Search:
             inner,
             replace(options.budget, seconds=self.time.left_s),
             replace(watcher, on_event=self.time.heed),
-            seed=options.seed,
-            known=_known(self),
+            Limits(num_workers=options.num_threads, seed=options.seed, known=tuple(_known(self)), pool=pool),
             journal=lambda event: None if self.folder is None else self.folder.append(event),
             past=() if self.folder is None else self.folder.events,
-            pool=pool,
-            num_threads=options.num_threads,
         )
         self.time.note_if_over(driver.recorder)
         in_stages = staged(problem)
@@ -314,15 +311,10 @@ class Search:
         if costs is None or self.watcher.should_stop():
             return True
         some = [Plan(problem.supported.argmax(axis=1))]
-        with compiling_at_most(self.time.unspent_s):
-            return compile_search(
-                placer,
-                problem,
-                lambda: model_values(problem, costs, some),
-                steps=costs.steps,
-                takes_order=takes_order,
-                say=self.watcher.on_step,  # compiling is part of the budget
-            ).is_complete
+        told = partial(self.watcher.on_step, COMPILING)  # as a step: compiling is part of the budget
+        with compiling_at_most(self.time.unspent_s), timed_compiling(told):
+            evaluate = partial(model_values, problem, costs, some)
+            return compile_search(placer, problem, evaluate, steps=costs.steps, takes_order=takes_order)
 
 
 def _problem_of(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> Problem:

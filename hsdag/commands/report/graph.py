@@ -166,19 +166,19 @@ class PlacedGraph:
 
     @cached_property
     def drawing(self) -> LayeredDrawing:
-        """Positions of ops and edges."""
+        """Return the positions of ops and edges."""
         return draw_layers(self.graph)
 
     @cached_property
     def cost_s(self) -> FloatArray:
-        """Seconds of each op where it is, [N]; on the best device if it is divided or not placed; 0 if unknown."""
+        """Return [N] the seconds of each op where it is, or on its best device if divided or not placed; 0 if none."""
         best_s = np.fmin.reduce(self.time_s, axis=1)
         own_s = np.where(self.device >= 0, self.time_s[np.arange(len(best_s)), self.device], np.nan)
         return np.nan_to_num(np.where(np.isnan(own_s), best_s, own_s))
 
     @property
     def crosses(self) -> BoolArray:
-        """Edges of the drawing on which data go from one device to another, [E]."""
+        """Return [E] on which edges of the drawing data go from one device to another."""
         ends = self.device[self.drawing.edge]
         return np.asarray((ends[:, 0] != ends[:, 1]) & ~self.drawing.is_known[self.drawing.edge[:, 0]])
 
@@ -255,21 +255,21 @@ def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
 
     search = TextInput(title="Search by name or type", placeholder="such as Convolution", width=260, tags=[0])
     count = Div(text="", width=90, align="end", css_classes=["count"])
-    known = {"search": search, "count": count, "ops": source, "figure": made, "layers": LAYERS_SHOWN}
-    search.js_on_change("value_input", _script("look_for(0, {})", **known))
+    objects = {"search": search, "count": count, "ops": source, "figure": made, "layers": LAYERS_SHOWN}
+    search.js_on_change("value_input", _script("look_for(0, {})", **objects))
     buttons = []
     for label, step in (("Previous", -1), ("Next", 1)):
         button = Button(label=label, width=80, align="end")
-        button.js_on_click(_script(f"look_for({step}, {{}})", **known))
+        button.js_on_click(_script(f"look_for({step}, {{}})", **objects))
         buttons.append(button)
     return [search, *buttons, count]
 
 
-def _script(call: str, **known: object) -> CustomJS:
+def _script(call: str, **objects: object) -> CustomJS:
     """Return a call of a function of the page; braces in ``call`` are replaced by an object of ``known`` by name."""
     from bokeh.models import CustomJS
 
-    return CustomJS(args=known, code=call.format("{" + ", ".join(known) + "}"))
+    return CustomJS(args=objects, code=call.format("{" + ", ".join(objects) + "}"))
 
 
 def _extent(places: FloatArray, least: float) -> tuple[float, float]:

@@ -110,10 +110,10 @@ def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: 
         return [int(i) for i in np.argsort(simulated, kind="stable")[:count]]
     cut_s, share = _most_probable(evidence)
     features = evidence.terms.features(placements, cut_s, share) / simulated[:, None]
-    known, errors, best = evidence.features(cut_s, share), evidence.errors, evidence.best
+    measured, errors, best = evidence.features(cut_s, share), evidence.errors, evidence.best
     chosen: list[int] = []
     while len(chosen) < count:
-        mean, deviation = _posterior(features, known, errors)
+        mean, deviation = _posterior(features, measured, errors)
         expected = simulated * (1.0 + mean)
         gains = improvement(best, expected, simulated * deviation)
         gains[chosen] = 0.0
@@ -122,7 +122,7 @@ def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: 
             break
         chosen.append(first)
         best = min(best, float(expected[first]))
-        known, errors = np.concatenate([known, features[first, None]]), np.append(errors, mean[first])
+        measured, errors = np.concatenate([measured, features[first, None]]), np.append(errors, mean[first])
     return chosen
 
 
@@ -146,16 +146,16 @@ def _most_probable(evidence: Evidence) -> tuple[float, float]:
     return cut_share * evidence.best, unit_share
 
 
-def _posterior(features: FloatArray, known: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _posterior(features: FloatArray, measured: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the means and deviations [B] of candidates' relative errors, without the scatter of measuring.
 
     Args:
         features: Features of the candidates [B, F].
-        known: Features of the measured plans [M, F].
+        measured: Features of the measured plans [M, F].
         errors: Relative errors of the measured plans [M].
     """
-    shared = features @ known.T
-    weights = np.linalg.solve(_covariance(known), shared.T).T
+    shared = features @ measured.T
+    weights = np.linalg.solve(_covariance(measured), shared.T).T
     variance = np.maximum((features**2).sum(axis=1) - (weights * shared).sum(axis=1), LEAST_VARIANCE)
     return np.maximum(weights @ errors, LEAST_MEAN), np.asarray(np.sqrt(variance), dtype=np.float64)
 

@@ -32,11 +32,6 @@ class Score:
         if math.isfinite(self.value) == (self.failure is not None):
             raise ValueError("a score has either a finite value or a failure")
 
-    @staticmethod
-    def failed(reason: str) -> Score:
-        """Return the score of a plan that has no value."""
-        return Score(failure=reason)
-
 
 class Evaluator(ABC):
     """Base of objects that score plans of placement units.

@@ -190,9 +190,9 @@ class HybridEvaluator(Evaluator):
         simulated = self.simulated([event.plan for event in done])
         usable = np.isfinite(simulated)
         measured = np.array([event.score.value for event in done], dtype=np.float64)[usable]
-        known = placements_of([event.plan for event in done], self.problem.num_units)[usable]
+        measured_placements = placements_of([event.plan for event in done], self.problem.num_units)[usable]
         terms = Terms.of(self.problem, self.prior)
-        evidence = Evidence(_least_measured(self.measured), known, measured, simulated[usable], terms)
+        evidence = Evidence(_least_measured(self.measured), measured_placements, measured, simulated[usable], terms)
         values = np.array([self.seen.values[plan] for plan in candidates])
         placements = placements_of(candidates, self.problem.num_units)
         chosen = expected_improvement(placements, values, evidence, self.schedule.measured_each) or [0]

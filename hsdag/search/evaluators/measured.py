@@ -64,13 +64,13 @@ class MeasuredEvaluator(Evaluator):
 
     def _evaluate(self, plan: Plan) -> Score:
         if not self.problem.is_legal(plan.placement):
-            return Score.failed(UNSUPPORTED)
+            return Score(failure=UNSUPPORTED)
         try:
             self.runner.open(_KEY, candidate_of(self.problem, self.devices, plan, self.executor))
             reason = None if self.objection is None else self.objection(_KEY)
             value = math.inf if reason else self.measurement.seconds(partial(self.runner.run, _KEY), self._best_s)
             self.runner.close(_KEY)
         except CandidateFailed as failure:
-            return Score.failed(failure.reason)
+            return Score(failure=failure.reason)
         self._best_s = min(self._best_s, value)
         return Score(value, reason)

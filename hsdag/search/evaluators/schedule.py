@@ -66,13 +66,13 @@ class ScheduleEvaluator(Evaluator):
         ops = np.stack([self.devices(plan) for plan in plans])
         priority = [self.priority(plan) for plan in plans]
         values = np.empty(len(plans))
-        alike = np.array([each is None for each in priority], dtype=np.bool_)
+        alike = np.array([ranks is None for ranks in priority], dtype=np.bool_)
         if alike.any():
             values[alike] = simulated_values(self.objective, self.problem, ops[alike], self.semantics, None)
         if not alike.all():
-            ranks = np.stack([each for each in priority if each is not None])
-            values[~alike] = simulated_values(self.objective, self.problem, ops[~alike], self.semantics, ranks)
-        return [self._scored(float(v), *each) for v, *each in zip(values, ops, priority, strict=True)]
+            table = np.stack([ranks for ranks in priority if ranks is not None])
+            values[~alike] = simulated_values(self.objective, self.problem, ops[~alike], self.semantics, table)
+        return list(map(self._scored, values.tolist(), ops, priority))
 
     def devices(self, plan: Plan) -> IntArray:
         """Return [N] the device of every op."""
@@ -91,9 +91,9 @@ class ScheduleEvaluator(Evaluator):
 
     def _scored(self, value: float, device: IntArray, priority: IntArray | None) -> Score:
         if not np.isfinite(value):
-            return Score.failed(UNSUPPORTED)
+            return Score(failure=UNSUPPORTED)
         reason = self._memory.reason(device, priority)
-        return Score(value) if reason is None else Score.failed(reason)
+        return Score(value) if reason is None else Score(failure=reason)
 
     @cached_property
     def _memory(self) -> MemoryCheck:
@@ -145,7 +145,7 @@ def evaluator_of(problem: Problem) -> Evaluator:
 
 def score_of(value: float) -> Score:
     """Return the score of a simulated value; an infinite value is a failure."""
-    return Score(float(value)) if np.isfinite(value) else Score.failed(f"{UNSUPPORTED}, or lacks memory for it")
+    return Score(float(value)) if np.isfinite(value) else Score(failure=f"{UNSUPPORTED}, or lacks memory for it")
 
 
 def placements_of(plans: Sequence[Plan], num_units: int) -> IntArray:

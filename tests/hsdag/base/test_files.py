@@ -54,7 +54,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OutputError, match="f cannot be written: No space left"):
         write_atomically(tmp_path / "f", b"new")
-    for make in (new_files, lambda path: new_folder(path, "parts")):
+    for make in (new_files, new_folder):
         with pytest.raises(OutputError, match="new cannot be written: No space left"), make(tmp_path / "new") as folder:
             (folder / "inside").write_text("")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"second"]
@@ -80,12 +80,12 @@ def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path, spoil
 def test_a_new_folder_may_replace_an_empty_one_and_nothing_else(tmp_path: Path) -> None:
     for name in ("none", "empty"):
         (tmp_path / "empty").mkdir(exist_ok=True)
-        with new_folder(tmp_path / name, "parts") as folder:
+        with new_folder(tmp_path / name) as folder:
             (folder / "inside").write_text("")
         assert [path.name for path in (tmp_path / name).iterdir()] == ["inside"]
     (tmp_path / "file").write_text("")
     for name in ("file", "empty"):
-        with pytest.raises(OutputError, match="is there already; format parts"), new_folder(tmp_path / name, "parts"):
+        with pytest.raises(OutputError, match="is there already; format openvino"), new_folder(tmp_path / name):
             pass
 
 

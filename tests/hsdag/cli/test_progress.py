@@ -115,7 +115,7 @@ def test_a_phase_that_counts_begins_one_of_several_searches(capsys: pytest.Captu
 
 def test_the_best_so_far_is_told_with_what_it_gains_over_the_best_device(capsys: pytest.CaptureFixture[str]) -> None:
     alone, split = (Plan(np.array(devices)) for devices in ([0, 0], [0, 1]))
-    events = [Event(alone, Score.failed("it hung"), 1.0), Event(Plan(np.array([1, 1])), Score(0.004), 1.0)]
+    events = [Event(alone, Score(failure="it hung"), 1.0), Event(Plan(np.array([1, 1])), Score(0.004), 1.0)]
     for value, said in ((0.005, "best 4 ms"), (0.003, "best 3 ms, 25% less than the best device alone")):
         events.append(Event(split, Score(value), 2.0))
         best = min(events[1:], key=lambda event: event.score.value)

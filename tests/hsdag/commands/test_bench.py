@@ -28,7 +28,7 @@ def test_another_device_of_the_same_name_and_a_device_named_twice_are_refused(ti
     with pytest.raises(OptionError, match="p has another device named 'A'"):
         hsdag.bench(tiny_resnet, {"p": on_a}, ["A=CPU[INFERENCE_NUM_THREADS=2]"], time="0.2s")
     with pytest.raises(OptionError, match="named twice"):
-        split_targets(["CPU", "CPU.0"], or_cpu=False)
+        split_targets(["CPU", "CPU.0"])
 
 
 def test_a_row_says_what_loading_the_candidate_took(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +75,7 @@ def test_a_placement_under_other_settings_is_measured_beside_the_device_as_openv
 
 
 def test_devices_and_a_target_may_come_in_one_list() -> None:
-    specs, targets = split_targets(["CPU,AUTO:CPU,GPU"], or_cpu=False)
+    specs, targets = split_targets(["CPU,AUTO:CPU,GPU"])
     assert ([spec.name for spec in specs], targets) == (["CPU"], ("AUTO:CPU,GPU",))
 
 

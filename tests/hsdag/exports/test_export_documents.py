@@ -11,9 +11,10 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from hsdag import api
 from hsdag.base.errors import OptionError, OutputError, PlacementError
 from hsdag.exports import export_formats
-from hsdag.exports.base import export_placement
+from hsdag.exports.base import ModelSource, export_placement
 from hsdag.exports.documents import quoted, submodels
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.colocation import colocate
@@ -39,12 +40,12 @@ def test_what_cannot_be_written_is_said_and_nothing_is_left(
     monkeypatch.chdir(tmp_path)
     placement, file, x = alternating(model), f"f{SUFFIX[name]}", op.parameter([2], np.float32, name="x")
     with pytest.raises(PlacementError, match="the placement is for model 'sample' and this is another model"):
-        export_placement(placement, name, tmp_path / file, ov.Model([op.relu(x)], [x], "other"))
+        export_placement(placement, name, tmp_path / file, ModelSource(ov.Model([op.relu(x)], [x], "other")))
     with pytest.raises(OutputError, match="cannot be written: there is no folder"):
-        export_placement(placement, name, tmp_path / "absent" / file, model)
+        api.export(placement, name, tmp_path / "absent" / file, model)
     for path in ("", "."):
         with pytest.raises(OutputError, match=r"^\. is a folder; name the file to write"):
-            export_placement(placement, name, path, model)
+            api.export(placement, name, path, model)
     if name == "dot":
         with pytest.raises(OptionError, match=f"format {name} needs the model .*model"):
             export_placement(placement, name, tmp_path / file)
@@ -56,7 +57,7 @@ def test_every_format_reads_back_to_the_same_placement_and_leaves_the_model_and_
     tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
 ) -> None:
     placement, before = alternating(model), fingerprint(graph_of(model))
-    files = export_placement(placement, name, tmp_path / f"f{SUFFIX[name]}", model)
+    files = export_placement(placement, name, tmp_path / f"f{SUFFIX[name]}", ModelSource(model))
     assert files[0].is_relative_to(tmp_path / f"f{SUFFIX[name]}")
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(files)
     assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"f"}
@@ -72,7 +73,7 @@ def test_every_format_reads_back_to_the_same_placement_and_leaves_the_model_and_
 def test_csv_has_a_row_per_op_whatever_its_name(tmp_path: Path, alternating: Alternating, *, with_model: bool) -> None:
     model = diamond()
     placement = alternating(model)
-    (path,) = export_placement(placement, "csv", tmp_path / "p.csv", model if with_model else None)
+    (path,) = export_placement(placement, "csv", tmp_path / "p.csv", ModelSource(model if with_model else None))
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["op"]: row["device"] for row in rows} == placed_by(placement)
@@ -85,7 +86,7 @@ def test_dot_has_every_op_and_every_edge_once_and_marks_the_tensors_between_subm
     tmp_path: Path, model: ov.Model, alternating: Alternating
 ) -> None:
     placement, graph = alternating(model), graph_of(model)
-    text = export_placement(placement, "dot", tmp_path / "g.dot", model)[0].read_text()
+    text = export_placement(placement, "dot", tmp_path / "g.dot", ModelSource(model))[0].read_text()
     nodes = [int(v) for v in re.findall(r"^n(\d+) \[", text, re.MULTILINE)]
     assert sorted(nodes) == list(range(graph.num_ops))
     edges = [(int(s), int(d)) for s, d in re.findall(r"^n(\d+) -> n(\d+)", text, re.MULTILINE)]
@@ -108,7 +109,7 @@ def test_dot_frames_the_submodels_that_hetero_makes(tmp_path: Path, core: ov.Cor
     model = diamond()
     placement = place(model, lambda s: ("FAST", "SLOW")[s == 1])
     compiled = placement.compile(core, model)
-    text = export_placement(placement, "dot", tmp_path / "g.dot", model)[0].read_text()
+    text = export_placement(placement, "dot", tmp_path / "g.dot", ModelSource(model))[0].read_text()
     assert text.count("subgraph cluster_") == int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 2
 
 

@@ -23,7 +23,7 @@ from openvino import opset13 as op
 
 from hsdag.base.errors import OptionError
 from hsdag.exports import library
-from hsdag.exports.base import export_placement
+from hsdag.exports.base import ModelSource, export_placement
 from hsdag.exports.documents import submodels
 from hsdag.exports.usage import literal
 from hsdag.ir.device import DeviceSpec
@@ -77,7 +77,7 @@ def given_as(kind: str, placed: Placement) -> Placement:
 
 
 def exported(placement: Placement, model: ov.Model, folder: Path) -> Path:
-    export_placement(placement, "openvino", folder, model, tell=pytest.fail)
+    export_placement(placement, "openvino", folder, ModelSource(model, tell=pytest.fail))
     return folder
 
 
@@ -225,7 +225,7 @@ def test_a_model_with_state_generates_the_same_under_hetero_and_is_refused_as_on
     assert generate(compiled_in(folder, placement).create_infer_request(), 16).tokens == unsplit(model, 16).tokens
     other = placement.model_copy(update={"executor": "work-conserving"})
     with pytest.raises(OptionError, match="keeps state between inferences, which a program could not reset"):
-        export_placement(other, "openvino", tmp_path / "no", model)
+        export_placement(other, "openvino", tmp_path / "no", ModelSource(model))
     assert not (tmp_path / "no").exists()
 
 
@@ -422,7 +422,7 @@ def test_without_a_compiler_that_works_there_are_sources_and_the_command(
     monkeypatch.setenv("HSDAG_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(library, "COMPILERS", (compiler,) if compiler else ("no-such-compiler",))
     told: list[str] = []
-    export_placement(alternating(model), "openvino", tmp_path / "out", model, tell=told.append)
+    export_placement(alternating(model), "openvino", tmp_path / "out", ModelSource(model, tell=told.append))
     reason = "there is no C[+][+] compiler" if compiler is None else r".*false fails \(it gives no reason\)"
     assert re.fullmatch(
         f"the extension library is not compiled, because {reason}: README.md has the command.*", told[0]

@@ -14,7 +14,7 @@ import pytest
 from numba.core import event
 
 from hsdag import api
-from hsdag.base.kernels import bare, compiling_at_most, run_kernel
+from hsdag.base.kernels import bare, compiling_at_most, run_kernel, timed_compiling
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds import makespan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -34,10 +34,10 @@ class Compiling(type(make_placer("met"))):  # type: ignore[misc]
 def test_what_is_compiled_is_said_at_the_first_function() -> None:
     problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]], []))
     said: list[str] = []
-    found = compile_search(Compiling(), problem, list, steps=1.0, takes_order=True, say=said.append)
+    with timed_compiling(lambda: said.append(COMPILING)) as compiled_s:
+        assert compile_search(Compiling(), problem, list, steps=1.0, takes_order=True)
     assert said == [COMPILING]
-    assert found.seconds > 0.0
-    assert found.is_complete
+    assert compiled_s() > 0.0
 
 
 def test_a_search_that_there_is_no_time_to_compile_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_a_search_that_there_is_no_time_to_compile_is_not_complete(monkeypatch: 
     placer = make_placer("met")
     monkeypatch.setattr(type(placer), "prepare", lambda *_, **__: kernel(1))
     with compiling_at_most(0.0):
-        assert not compile_search(placer, problem, list, steps=1.0, takes_order=True, say=lambda _: None).is_complete
+        assert not compile_search(placer, problem, list, steps=1.0, takes_order=True)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,7 @@ def test_what_few_plans_are_simulated_with_is_compiled_where_they_take_many_step
     kernel: Any = bare(lambda x: x + 1)
     placer = make_placer(method, is_cheap=True)
     monkeypatch.setattr(type(placer), "prepare", lambda *_, **__: None)
-    compile_search(
-        placer, problem, lambda: run_kernel(kernel, steps, 1), steps=steps, takes_order=False, say=lambda _: None
-    )
+    compile_search(placer, problem, lambda: run_kernel(kernel, steps, 1), steps=steps, takes_order=False)
     assert bool(kernel.signatures) is is_compiled
 
 

@@ -90,4 +90,4 @@ def test_a_simulated_placement_is_told_in_milliseconds_percent_and_megabytes() -
         ["gpu", "2", "2000", "50.0", "2.097", "4.194"],
         ["cpu", "1", "2000", "50.0", "2.097", "-"],
     ]
-    assert found.sentence() == "Simulated makespan 4000 ms; 1 transfers, 1.049 MB"
+    assert found.sentence == "Simulated makespan 4000 ms; 1 transfers, 1.049 MB"

@@ -111,7 +111,7 @@ class Fails(Evaluator):
     """Judges nothing to be legal."""
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        return [Score.failed("fails")] * len(plans)
+        return [Score(failure="fails")] * len(plans)
 
 
 @pytest.mark.parametrize("objective", [LATENCY, THROUGHPUT])

@@ -11,6 +11,7 @@ import pytest
 import hsdag
 from hsdag.base.errors import OptionError, PlacementError
 from hsdag.commands.sources import find_family
+from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
@@ -111,7 +112,7 @@ class FailsWhereSplit(Evaluator):
     """A slow one."""
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        return [Score.failed("broken") if plan.is_split else Score(1.0) for plan in plans]
+        return [Score(failure="broken") if plan.is_split else Score(1.0) for plan in plans]
 
 
 def test_first_what_is_known_and_then_single_devices_are_evaluated_as_far_as_legal_and_within_memory() -> None:
@@ -120,7 +121,7 @@ def test_first_what_is_known_and_then_single_devices_are_evaluated_as_far_as_leg
     problem = problem_of(ScheduleProblem.from_arrays(times, [], weight_bytes=5.0, memory_bytes=memory))
     known, told = Plan(np.array([0, 1])), list[str]()
     watcher = Watcher(on_note=told.append)
-    driver = Driver(make_placer("met"), problem, FailsWhereSplit(), Budget(), watcher, known=[known])
+    driver = Driver(make_placer("met"), problem, FailsWhereSplit(), Budget(), watcher, Limits(known=(known,)))
     alone = driver.guess([Plan(np.array([1, 0])), Plan(np.array([2, 1]))])
     assert [event.plan.placement.tolist() for event in driver.recorder.events] == [[0, 1], [1, 1], [1, 0]]
     assert [event.plan.placement.tolist() for event in alone] == [[1, 1]]

@@ -44,7 +44,7 @@ EQUAL = Ratio(1.0, 1.0, 1.0)
 
 
 def event(failure: str | None) -> Event:
-    score = Score(1e-3) if failure is None else Score.failed(failure)
+    score = Score(1e-3) if failure is None else Score(failure=failure)
     return Event(Plan(np.zeros(3, dtype=np.int64)), score, 5.0)
 
 
@@ -191,7 +191,7 @@ def test_why_no_split_was_compared_is_said_unless_one_was(
     failures: dict[str, str], events: list[tuple[Plan, str | None]], left_s: float, why: str
 ) -> None:
     found = LatencyComparison({"CPU": Samples(((1.0,),))}, failures)
-    scores = [(plan, Score(1.0) if failure is None else Score.failed(failure)) for plan, failure in events]
+    scores = [(plan, Score(1.0) if failure is None else Score(failure=failure)) for plan, failure in events]
     course = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores])
     search: Any = SimpleNamespace(course=course, time=SimpleNamespace(left_s=left_s))
     opened = {name: SimpleNamespace(compile_s=seconds) for name, seconds in (("CPU", 6.0), ("placement 1", 2.0))}

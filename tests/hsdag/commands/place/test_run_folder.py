@@ -34,7 +34,7 @@ RECORD = RunRecord(
 )
 EVENTS = [
     Event(Plan(np.array([0, 1, 1]), np.array([2, 0, 1])), Score(0.25), 1.5),
-    Event(Plan(np.array([1, 1, 1])), Score.failed("the worker was ended by SIGSEGV"), 2.5),
+    Event(Plan(np.array([1, 1, 1])), Score(failure="the worker was ended by SIGSEGV"), 2.5),
     Event(Plan(np.array([0, 1, 0])), Score(0.5), 3.5),
 ]
 

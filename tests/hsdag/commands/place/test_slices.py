@@ -17,7 +17,7 @@ from hsdag.commands.place.search import LEAST_SLICE, search_in_slices
 from hsdag.commands.place.search_time import SearchTime
 from hsdag.commands.place.wanted import Wanted
 from hsdag.methods.base import NoOptions, Placer
-from hsdag.methods.incumbent import Incumbent, Status
+from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.objectives import find_objective
@@ -67,7 +67,7 @@ def searched(
     placer: Climber, budget: Budget, should_stop: Callable[[], bool] = lambda: False, **schedule: int
 ) -> tuple[Driver, HybridEvaluator]:
     watcher = Watcher(should_stop=should_stop)
-    driver = Driver(placer, PROBLEM, Device(time_s=TIME_S), budget, watcher, seed=5)
+    driver = Driver(placer, PROBLEM, Device(time_s=TIME_S), budget, watcher, Limits(num_workers=1, seed=5))
     driver.guess()
     hybrid = HybridEvaluator(PROBLEM, PRIOR, driver.recorder, replace(HybridSchedule.between_slices(), **schedule))
     with contextlib.suppress(SearchStopped):

@@ -114,6 +114,6 @@ class Example(RunFolder):
         return self._events
 
 
-EVENTS = [event(1.0, Score(0.010)), event(2.0, Score.failed(f"crashed {EVIL}")), event(3.0, Score(0.0075))]
+EVENTS = [event(1.0, Score(0.010)), event(2.0, Score(failure=f"crashed {EVIL}")), event(3.0, Score(0.0075))]
 RUN, BEGUN = Example(EVENTS, PROFILE, RESULT), Example([], None, None)
 """A run, and the same before anything has been measured."""

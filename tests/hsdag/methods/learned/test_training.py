@@ -41,7 +41,7 @@ class Additive(Evaluator):
         placements = [plan.placement for plan in plans]
         self.placements += [p.tolist() for p in placements]
         return [
-            Score.failed("device 2 fails") if p[0] == 2 else Score(self.unit_s * float((1.0 + p).sum()))
+            Score(failure="device 2 fails") if p[0] == 2 else Score(self.unit_s * float((1.0 + p).sum()))
             for p in placements
         ]
 
@@ -79,7 +79,7 @@ def test_rewards_relative_to_the_best_single_device_have_no_unit(
 def test_a_failure_counts_as_four_times_the_worst_value() -> None:
     buffer = Buffer(SMALL)
     assert buffer.rewards(np.array([np.nan])).tolist() == [0.0]  # of which nothing is known yet
-    values = buffer.add([ONE, TWO], [Score(2.0), Score.failed("no")], single=True)
+    values = buffer.add([ONE, TWO], [Score(2.0), Score(failure="no")], single=True)
     assert buffer.rewards(values) == pytest.approx([0.0, -math.log(4)])
     free = Buffer(SMALL)
     assert free.rewards(free.add([ONE], [Score(0.0)])).tolist() == [0.0]
@@ -90,7 +90,7 @@ def test_the_best_distinct_plans_are_kept_the_earlier_of_equal_ones_first(elites
     buffer = Buffer(replace(SMALL, elites=elites))
     assert buffer.elites == []
     failing, unseen = (Plan(np.array([d])) for d in (3, 4))
-    scores = [Score(3.0), Score(1.0), Score(1.0), Score(1.0), Score.failed("no")]
+    scores = [Score(3.0), Score(1.0), Score(1.0), Score(1.0), Score(failure="no")]
     buffer.add([ONE, TWO, THREE, TWO, failing], scores)
     assert (len(buffer), failing in buffer, unseen in buffer) == (4, True, False)
     assert buffer._best == [(TWO, 1.0), (THREE, 1.0)][:kept]

@@ -37,4 +37,4 @@ class Device(Evaluator):
         self.asked += plans
         values = self.true.latency_s(np.stack([plan.placement for plan in plans])).tolist()
         scored = zip(plans, values, strict=True)
-        return [Score.failed("crashed") if plan in self.failing else Score(value) for plan, value in scored]
+        return [Score(failure="crashed") if plan in self.failing else Score(value) for plan, value in scored]

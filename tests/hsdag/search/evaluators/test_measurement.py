@@ -53,7 +53,7 @@ class Crashing:
 def test_a_candidate_that_takes_the_worker_down_or_is_objected_to_is_a_failure_and_the_next_one_is_measured() -> None:
     problem, devices = problem_of(ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)])), parse_devices("A=CPU,B=CPU")
     plans, runner = [Plan(np.array(each)) for each in ([0, 1], [1, 1])], cast(CandidateRunner, Crashing())
-    lost, objected = Score.failed("the worker was ended by SIGSEGV"), Score.failed("it differs")
+    lost, objected = Score(failure="the worker was ended by SIGSEGV"), Score(failure="it differs")
     assert MeasuredEvaluator(problem, devices, runner).evaluate(plans) == [lost, Score(1.0)]
     strict = MeasuredEvaluator(problem, devices, runner, objection=lambda _: "it differs")
     assert strict.evaluate(plans) == [lost, objected]

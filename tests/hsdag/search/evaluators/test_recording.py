@@ -21,7 +21,7 @@ class CountingEvaluator(Evaluator):
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         self.asked += plans
         values = [(plan.placement[0] == 2, 1.0 + float(plan.placement.sum())) for plan in plans]
-        return [Score.failed("broken") if fails else Score(value) for fails, value in values]
+        return [Score(failure="broken") if fails else Score(value) for fails, value in values]
 
 
 def plan(*devices: int, order: tuple[int, ...] | None = None) -> Plan:
