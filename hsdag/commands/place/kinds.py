@@ -72,15 +72,11 @@ class Kinds:
     Attributes:
         times: Ratio of each candidate's seconds to those of the fastest device, or of the fastest candidate if no
             device runs the model.
-        share: Share of the budget that had passed when the last one was timed.
-        untimed: Candidates that failed or for which there was no time.
         sharding: The sharding that was timed.
         split: Device of each op in the split that was timed [N]; None if none was.
     """
 
     times: Mapping[str, float] = field(default_factory=dict)
-    share: float = 0.0
-    untimed: tuple[str, ...] = ()
     sharding: Sharding | None = None
     split: IntArray | None = None
 
@@ -175,15 +171,13 @@ class _KindTrial:
     """Trial of candidates in the session's worker, of which at most two are open at a time."""
 
     def __init__(self, session: Session, options: PlaceOptions, watcher: Watcher, begin_s: float) -> None:
-        self._session, self._options, self._watcher, self._begin_s = session, options, watcher, begin_s
+        self._session, self._options, self._watcher = session, options, watcher
         objective = THROUGHPUT if options.objective.is_steady else LATENCY
         self._runner = CandidateRunner(session.client, objective, session.runner.limits, session.scenarios)
         self._deadline = Deadline(begin_s + SHARE * options.budget_s, watcher.should_stop)
         self._taken_s = dict[str, float]()
-        self._untimed: list[str] = []
         self._fastest: str | None = None
         self._compile_s = self._run_s = 0.0
-        self._share = 0.0
 
     def run(self) -> Kinds:
         """Time the first of each group of equal devices, then kinds that use several, then the remaining devices."""
@@ -206,13 +200,12 @@ class _KindTrial:
         session.runner.taken.part_s = self._runner.taken.part_s
         least_s = self._taken_s[self._fastest] if self._fastest else min(self._taken_s.values(), default=1.0)
         times = {name: each_s / least_s for name, each_s in self._taken_s.items()}
-        return Kinds(times, self._share, tuple(self._untimed), sharding, split)
+        return Kinds(times, sharding, split)
 
     def _of_several(self, alone_s: Mapping[str, float]) -> tuple[Sharding | None, IntArray | None]:
         """Time a sharding, copies and a split by what devices take alone; return the sharding and the split's plan."""
         session, options = self._session, self._options
         if self._deadline.is_over(2 * self._compile_s):
-            self._untimed += [SHARDS, SPLIT]
             return None, None
         try:
             profile = rough_profile(session.graph, session, alone_s)
@@ -220,8 +213,7 @@ class _KindTrial:
         except DeviceError:
             if not self._watcher.should_stop():
                 raise
-            self._untimed += [SHARDS, SPLIT]  # what devices support was asked for too long after an interrupt
-            return None, None
+            return None, None  # what devices support was asked for too long after an interrupt
         sharding = ShardProposals(session, options, profile).first() if options.executor != "hetero" else None
         if sharding is not None:
             self._time(SHARDS, sharded_candidate(session, sharding))
@@ -240,7 +232,6 @@ class _KindTrial:
         key, is_device = _KEY + name, name not in (SPLIT, SHARDS, COPIES)
         opening_s = self._compile_s if is_device else Pace(self._compile_s).opening_s(candidate)
         if self._deadline.is_over(opening_s + 2 * (1 + TURNS * RUNS) * self._run_s):
-            self._untimed.append(name)
             return False
         self._watcher.on_step(name)
         try:
@@ -258,12 +249,10 @@ class _KindTrial:
                     again_s = self._runner.run(_KEY + self._fastest, RUNS)
                     self._taken_s[self._fastest] = min(self._taken_s[self._fastest], *again_s)
         except CandidateFailed:
-            self._untimed.append(name)
             if key in self._runner.candidates:
                 self._runner.close(key)
             return False
         self._taken_s[name] = min(taken_s)
-        self._share = (time.monotonic() - self._begin_s) / self._options.budget_s
         before = self._fastest
         if is_device and (before is None or self._taken_s[name] < self._taken_s[before]):
             self._fastest, key = name, "" if before is None else _KEY + before
