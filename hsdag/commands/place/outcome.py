@@ -346,7 +346,7 @@ class Outcome:
         search, session, answer = self.search, self.search.session, self.final.answer
         names, proposals = search.problem.devices, search.proposals
         if answer in search.shardings and proposals is not None:
-            return dict(weights_by_device(session, proposals.sharded(search.shardings[answer])))
+            return weights_by_device(session, proposals.sharded(search.shardings[answer]))
         if answer in search.copies:
             copies, graph = search.copies[answer], session.graph
             each = [resident_weight_bytes(graph, homes, session.widens) for homes in copies.homes(search.problem)]
