@@ -435,12 +435,9 @@ def with_lines(result: PlaceResult, following: str | None = None) -> PlaceResult
     if result.run_folder is not None:
         written += f"{'; the search' if written else 'The search is'} in {result.run_folder}"
     following = following or next_command(result.placement, result.model_path, result.placement_file, result.run_folder)
-    objection = result.verdict.reason
-    doubts = [f"Warning: {each}." for each in result.warnings if objection is not None and each.endswith(objection)]
-    begun = result.model_copy(update={"lines": (*doubts, result.run, result.sentence)})
     memory = memory_sentence(result.weight_bytes, result.state_bytes_per_token, result.scenarios)
     last = [memory, result.setting, written and f"{written}.", following and f"Next: {following}"]
-    return result.model_copy(update={"lines": tuple(filter(None, [*begun.summary, *last]))})
+    return result.model_copy(update={"lines": tuple(filter(None, [*result.summary, *last]))})
 
 
 def _versions() -> dict[str, str]:

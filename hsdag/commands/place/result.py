@@ -173,10 +173,11 @@ class PlaceResult(Displayable, Record):
     @property
     def summary(self) -> tuple[str, ...]:
         """Sentences on doubts of outputs, what to run, its gain, warnings, and what could still be gained."""
-        at = self.lines.index(self.sentence) if self.sentence in self.lines else 1
         warnings = [f"Warning: {warning}." for warning in self.warnings]
-        said = (*self.lines[:at], self.sentence, *warnings, self.bound, self.wanted)
-        return tuple(filter(None, dict.fromkeys(said)))
+        objection = self.verdict.reason
+        doubts = [] if objection is None else [each for each in warnings if each.endswith(f"{objection}.")]
+        sentences = (*doubts, self.run, self.sentence, *warnings, self.bound, self.wanted)
+        return tuple(filter(None, dict.fromkeys(sentences)))
 
     @property
     def said(self) -> tuple[str, ...]:
