@@ -91,7 +91,8 @@ def run_place(
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError(f"on one device there is no search to resume; leave out {option('resume')}")
-            search.profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
+            if options.memory_bytes:
+                search.profile = search.time.profile = session.profile(on_step=watcher.on_phase)
             return _conclude(search, start, output)
         tried_s = time.monotonic() - begin_s - read_s
         with pool_of(options.workers, watcher.note) as pool:
@@ -157,8 +158,9 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     interrupted = watcher.should_stop()
     candidates = _candidates(search, start, interrupted=interrupted)
     left_s = options.budget_s - (time.monotonic() - search.time.begin_s)
-    whole_s, limit_s = search.time.pace(search.profile).comparison_s(options.budget_s, options.protocol, left_s)
-    is_late = left_s < LATE * search.time.pace(search.profile).comparison_s(options.budget_s, options.protocol)[0]
+    pace = search.time.pace
+    whole_s, limit_s = pace.comparison_s(options.budget_s, options.protocol, left_s)
+    is_late = left_s < LATE * pace.comparison_s(options.budget_s, options.protocol)[0]
     watcher.on_left(INTERRUPTED_LIMIT_S if interrupted else whole_s)
     final = final_comparison(
         session.runner,
@@ -166,8 +168,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         TimeLimits(
             replace(options.protocol, limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s),
             end_s=search.time.begin_s + options.budget_s,
-            after_s=search.time.pace(search.profile).check_s,
-            opening_s=search.time.pace(search.profile).opening_s,
+            after_s=pace.check_s,
+            opening_s=pace.opening_s,
         ),
         check_of(session, options),
         rng=np.random.default_rng(options.seed),

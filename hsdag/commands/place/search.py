@@ -157,7 +157,6 @@ class Search:
         session.client.should_abandon = watcher.should_stop
         session.client.on_wait = watcher.on_phase
         self.prepare()
-        profile = self.profile
         verifier = Verifier(session.runner, check_of(session, options))
         if verifier.check.is_limit:
             self.problem = within_largest_difference(session, options, watcher, self.problem, verifier)
@@ -174,11 +173,11 @@ class Search:
             options.search_executor,
             objection=(lambda key: verifier.compared(key).reason) if verifier.check.is_limit else None,
         )
-        limit_s = min(MEASURED_SHARE * options.budget_s, self.time.most_s(profile) - self.time.spent_s)
+        limit_s = min(MEASURED_SHARE * options.budget_s, self.time.most_s - self.time.spent_s)
         if self.shardings and self.proposals is not None and limit_s > 0:  # otherwise the comparison measures them
-            opening_s = self.time.pace(profile).opening_s
+            opening_s = self.time.pace.opening_s
             self.shardings = measured_shardings(self.shardings, self.proposals, self.kinds, watcher, limit_s, opening_s)
-        self.time.begin_search(profile)
+        self.time.begin_search()
         is_short = self.time.is_short(problem.num_devices)
         driver = Driver(
             placer,
@@ -232,6 +231,7 @@ class Search:
         self.profile, self.unprofiled = profiled(session, options, self.watcher, self.wanted, spent_s)
         if (profile := self.profile) is None:
             return
+        self.time.profile = profile
         costs = session.model.costs(profile, options.search_executor)
         hetero = costs if isinstance(costs, HeteroCosts) else None
         problem = normalize_objective(session, replace(_problem_of(session, options, profile), ops=hetero), costs)
