@@ -141,8 +141,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.record = record
         self._lock = lock
         self.events_path, self.candidates_path = path / EVENTS, path / "candidates.jsonl"
-        self.policy_path = path / "policy.safetensors"
-        self.state = StateFile(self.policy_path)
+        self.state = StateFile(path / "policy.safetensors")
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
@@ -311,8 +310,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         share = find_preset(self.record.method, self.record.preset).max_share
         problem = model.problem(refused, () if profile is None else profile.fused, max_share=share)
         if profile is not None:
-            limits = model.memory_bytes(profile, self.record.memory_bytes)
-            problem = model.priced(problem, profile, limits, by_op=self.executor == "cuda")
+            problem = model.priced(problem, profile, self.record.memory_bytes, by_op=self.executor == "cuda")
         if problem.num_units != self.record.num_units:
             raise FileFormatError(
                 f"{self.path / GRAPH} has {problem.num_units} placement units, but {RUN} was about "

@@ -18,7 +18,6 @@ from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_com
 from hsdag.commands.place.loaded_model import ModelInputs, PlacedModel, read_for_torch, read_model
 from hsdag.drawing import in_bytes
 from hsdag.ir.device import DeviceIndex, DeviceSpec
-from hsdag.ir.graph.coarsen import DEFAULT_SHARE
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.placement.divided import regions_of
@@ -208,23 +207,22 @@ class Session(AbstractContextManager["Session"]):
         """Return the placement problem over ``devices.placed``.
 
         Args:
-            max_share: Largest share of the work in one placement unit; by default DEFAULT_SHARE.
+            max_share: Largest share of the work in one placement unit, as in ``PlacedModel.problem``.
             profile: Profile that gives costs, and ops to keep together because they are fused.
             is_free: Whether to leave out pins.
 
         Raises DeviceError if no device supports an op, OptionError for pins that cannot be kept.
         """
         is_free = is_free and bool(self._pins)
-        share = DEFAULT_SHARE if max_share is None else max_share
         fused = () if profile is None else profile.fused
         model = replace(self.model, pinned=None) if is_free else self.model
-        if (key := (share, fused, is_free)) not in self._problems:
+        if (key := (max_share, fused, is_free)) not in self._problems:
             refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
-            self._problems[key] = model.problem(refused, fused, max_share=share)
+            self._problems[key] = model.problem(refused, fused, max_share=max_share)
         problem = replace(self._problems[key], objective=model.objective)
         if profile is None:
             return problem
-        return model.priced(problem, profile, model.memory_bytes(profile, self._limits), by_op=self.is_on_torch)
+        return model.priced(problem, profile, self._limits, by_op=self.is_on_torch)
 
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
         """Return the memory in bytes by device: the limit, or else what the profile says, where it is known."""
