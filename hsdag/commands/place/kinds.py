@@ -97,26 +97,26 @@ class Kinds:
         return [early] if early is not None and not measured and self.is_near(SHARDS) else measured
 
 
-def rough_profile(graph: ComputationGraph, session: Session, whole_s: Mapping[str, float]) -> ModelProfile:
+def rough_profile(session: Session, whole_s: Mapping[str, float]) -> ModelProfile:
     """Return a profile that divides each device's latency among ops by what they compute and move.
 
     Args:
         whole_s: Measured seconds of the whole model, by device; others get the mean.
     """
     devices = session.devices.placed
-    known = np.mean([*whole_s.values()] or [1.0])
-    total_s = np.array([whole_s.get(spec.name, known) for spec in devices])
-    work = work_of(graph)
-    found = []
+    mean_s = np.mean([*whole_s.values()] or [1.0])
+    total_s = np.array([whole_s.get(spec.name, mean_s) for spec in devices])
+    work = work_of(session.graph)
+    profiles = []
     for spec, each_s in zip(devices, total_s.tolist(), strict=True):
         time_s = each_s * work / max(work.sum(), 1.0)
         refused = session.unsupported_ops(spec)
         time_s[refused] = np.nan
         alone_s = None if len(refused) else each_s
-        found.append(DeviceProfile(time_s, (), alone_s, 0.0, 1, 0, None, device=spec))
+        profiles.append(DeviceProfile(time_s, (), alone_s, 0.0, 1, 0, None, device=spec))
     num = len(devices)
     table = np.full((num, num), LINK_S), np.full((num, num), LINK_BYTES_PER_S)
-    return ModelProfile(devices=tuple(found), links=LinkProfile(np.full(num, LAUNCH_S), *table))
+    return ModelProfile(devices=tuple(profiles), links=LinkProfile(np.full(num, LAUNCH_S), *table))
 
 
 def work_of(graph: ComputationGraph) -> FloatArray:
@@ -208,7 +208,7 @@ class _KindTrial:
         if self._deadline.is_over(2 * self._compile_s):
             return None, None
         try:
-            profile = rough_profile(session.graph, session, alone_s)
+            profile = rough_profile(session, alone_s)
             problem = session.problem(max_share=options.chosen_preset.max_share, profile=profile)
         except DeviceError:
             if not self._watcher.should_stop():
@@ -217,8 +217,8 @@ class _KindTrial:
         sharding = ShardProposals(session, options, profile).first() if options.executor != "hetero" else None
         if sharding is not None:
             self._time(SHARDS, sharded_candidate(session, sharding))
-        for each in list(proposed_copies(session, options, profile, problem).values())[:1]:
-            self._time(COPIES, each.candidate(session, problem))
+        for copies in list(proposed_copies(session, options, profile, problem).values())[:1]:
+            self._time(COPIES, copies.candidate(session, problem))
         plan = best_split(problem, is_steady=options.objective.is_steady)
         if plan is None or not self._time(SPLIT, session.placed(problem, plan, options.search_executor)):
             return sharding, None

@@ -121,11 +121,6 @@ class Row(Record):
         low, high = self.ci95
         return Ratio(self.ratio, low or 0.0, np.inf if high is None else high, self.rounds)
 
-    @property
-    def interval_text(self) -> str:
-        """Interval as in tables, or words that there were too few rounds."""
-        return self.over.interval_text
-
 
 class ScenarioRecord(Record):
     """Shapes of typical data, their weight, and the ``--tokens`` that they stand for."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,6 @@ from hsdag.commands.place.tuning import Tuned
 from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.state import results_by_chance
-from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -194,7 +192,7 @@ class Search:
         )
         self.time.note_if_over(driver.recorder)
         in_stages = staged(problem)
-        hybrid = self._search(driver, placer, in_stages, is_short=is_short)
+        hybrid = self._search(driver, in_stages, is_short=is_short)
         num_simulated = self._choose(driver.recorder, hybrid, in_stages)
         session.client.should_abandon = lambda: False
         verifier.close()
@@ -243,18 +241,14 @@ class Search:
             note = told_under_hetero(proposals)
         else:
             self.proposals = proposals
-            found = proposals.to_measure(PROPOSED_SHARE * options.budget_s)
-            gains = any(each.predicted_s < proposals.whole_s for each in found)
-            self.shardings = named_ways(
-                with_timed(found, proposals.whole_s, self.kinds, self.watcher.note, gains=gains)
-            )
+            ways = proposals.to_measure(PROPOSED_SHARE * options.budget_s)
+            gains = any(way.predicted_s < proposals.whole_s for way in ways)
+            self.shardings = named_ways(with_timed(ways, proposals.whole_s, self.kinds, self.watcher.note, gains=gains))
             note = None if gains else told_undivided(proposals)
         if note is not None:
             self.watcher.note(note)
 
-    def _search(
-        self, driver: Driver, placer: Placer[Any], in_stages: Sequence[Plan], *, is_short: bool
-    ) -> HybridEvaluator | None:
+    def _search(self, driver: Driver, in_stages: Sequence[Plan], *, is_short: bool) -> HybridEvaluator | None:
         """Evaluate first plans, and let the placer search to its end.
 
         Returns the evaluator that simulates and measures, if there is one.
@@ -263,26 +257,25 @@ class Search:
             in_stages: Plans to evaluate before all others.
             is_short: Whether there is no time to measure any.
         """
-        recorder = driver.recorder
         checkpoint = None if self.folder is None else self.folder.state
         hybrid: HybridEvaluator | None = None
         with contextlib.suppress(SearchStopped):
             if not is_short:
-                own = openvinos_plans(self.session, self.problem)
+                automatic = openvinos_plans(self.session, self.problem)
                 splits = first_splits(self.session, self.options, self.problem, self.kinds, self.profile, self.costs)
-                driver.guess([*in_stages, *own, *splits])
-            is_compiled = self._compile(placer, takes_order=recorder.takes_order)
+                driver.guess([*in_stages, *automatic, *splits])
+            is_compiled = self._compile(driver)
             self.watcher.on_phase("searching")
-            hybrid = _evaluator(self, recorder, placer, is_short=is_short or not is_compiled)
+            hybrid = _evaluator(self, driver, is_short=is_short or not is_compiled)
             if hybrid is not None and (is_short or not is_compiled):
                 hybrid.evaluate(contiguous(self.problem))
             if not is_compiled:
                 self.watcher.note(UNCOMPILED)
-            elif hybrid is None or is_short or self.options.resolved_reward != "hybrid" or placer.learns:
+            elif hybrid is None or is_short or self.options.resolved_reward != "hybrid" or driver.placer.learns:
                 driver.search(hybrid, checkpoint)
-                _report(driver, self.watcher)
+                _report(driver)
             else:
-                search_in_slices(driver, self.problem, hybrid, self.watcher, checkpoint)
+                search_in_slices(driver, hybrid, checkpoint)
         return hybrid
 
     def _choose(self, recorder: RecordingEvaluator, hybrid: HybridEvaluator | None, in_stages: Sequence[Plan]) -> int:
@@ -308,7 +301,7 @@ class Search:
             self.under_hetero = plans[int(np.argmin(values))]
         return num_simulated
 
-    def _compile(self, placer: Placer[Any], *, takes_order: bool) -> bool:
+    def _compile(self, driver: Driver) -> bool:
         """Compile the kernels of the search while there is time, and return whether all of them are compiled."""
         costs, problem = self.costs, self.problem
         if costs is None or self.watcher.should_stop():
@@ -316,11 +309,11 @@ class Search:
         some = [Plan(problem.supported.argmax(axis=1))]
         with compiling_at_most(self.time.unspent_s):
             return compile_search(
-                placer,
+                driver.placer,
                 problem,
                 lambda: model_values(problem, costs, some),
                 steps=costs.steps,
-                takes_order=takes_order,
+                takes_order=driver.recorder.takes_order,
                 say=self.watcher.on_step,  # compiling is part of the budget
             ).is_complete
 
@@ -352,19 +345,17 @@ def _opened(search: Search, path: Path, *, resume: bool) -> RunFolder:
     return folder
 
 
-def _evaluator(
-    search: Search, measured: RecordingEvaluator, placer: Placer[Any], *, is_short: bool
-) -> HybridEvaluator | None:
+def _evaluator(search: Search, driver: Driver, *, is_short: bool) -> HybridEvaluator | None:
     """Return the evaluator that simulates and measures; None if every placement is to be measured."""
     if search.costs is None:
         return None
-    schedule = HybridSchedule() if placer.learns else HybridSchedule.between_slices()
+    schedule = HybridSchedule() if driver.placer.learns else HybridSchedule.between_slices()
     if is_short or search.options.resolved_reward == "simulated":
         schedule = HybridSchedule.simulated()
     return HybridEvaluator(
         search.problem,
         search.costs,
-        measured,
+        driver.recorder,
         schedule,
         SeenPlans() if search.folder is None else SeenPlans(search.folder.kept, search.folder.keep),
         on_round=search.watcher.on_step,
@@ -383,13 +374,7 @@ def _known(search: Search) -> list[Plan]:
     return [plan]
 
 
-def search_in_slices(
-    driver: Driver,
-    problem: Problem,
-    hybrid: HybridEvaluator,
-    watcher: Watcher,
-    checkpoint: Checkpoint | None = None,
-) -> None:
+def search_in_slices(driver: Driver, hybrid: HybridEvaluator, checkpoint: Checkpoint | None = None) -> None:
     """Search in slices; after each one measure the best plans, recalibrate costs, and continue from the best.
 
     The search ends when measuring finds nothing better. The first slice is short, as the costs are least certain then.
@@ -397,7 +382,7 @@ def search_in_slices(
 
     Raises SearchStopped at the end of the budget.
     """
-    limits = driver.limits
+    limits, problem = driver.limits, driver.problem
     searched_s = 0.0
     for number in itertools.count():
         left_s = driver.recorder.budget.seconds - driver.recorder.elapsed_s
@@ -405,24 +390,24 @@ def search_in_slices(
         if slice_s < LEAST_SLICE * limits.seconds:
             raise SearchStopped
         begin_s = time.monotonic()
-        known = tuple(hybrid.seen.best(NUM_STARTS)) if hybrid.seen.promising(1) else ()
+        starts = tuple(hybrid.seen.best(NUM_STARTS)) if hybrid.seen.promising(1) else ()
         within = replace(
-            limits, seconds=slice_s, seed=limits.seed + number, known=known or limits.known, is_again=bool(known)
+            limits, seconds=slice_s, seed=limits.seed + number, known=starts or limits.known, is_again=bool(starts)
         )
         driver.search(hybrid, checkpoint, problem, within)
         searched_s += time.monotonic() - begin_s
         hybrid.measure_promising()
         if hybrid.rounds.has_converged:
-            _report(driver, watcher)
+            _report(driver)
             return
         if problem.costs is not None:
             ops = None if problem.ops is None else hybrid.costs
             problem = replace(with_costs(problem, hybrid.costs.costs, problem.costs.memory_bytes), ops=ops)
 
 
-def _report(driver: Driver, watcher: Watcher) -> None:
+def _report(driver: Driver) -> None:
     """Add a note if the placer gave up. Raises SearchError if it did and nothing was measured."""
     if driver.note:
         if not driver.recorder.best():
             raise SearchError(driver.note)
-        watcher.note(driver.note)
+        driver.watcher.note(driver.note)

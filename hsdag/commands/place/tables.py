@@ -30,7 +30,7 @@ def comparison_table(rows: Sequence[Row], objective: Objective) -> tuple[list[st
             objective.figure(row.median),
             objective.figure(row.p95),
             f"{row.ratio:.3f}",
-            row.interval_text,
+            row.over.interval_text,
             str(row.submodels),
             " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-",
         ]

@@ -95,7 +95,7 @@ def test_under_hetero_nothing_is_divided_and_for_another_objective_nothing_is_ti
 
 
 def test_a_rough_profile_has_the_latency_of_each_device_and_more_for_ops_that_compute_more(session: Session) -> None:
-    profile = rough_profile(session.graph, session, {"CPU_0": 0.3})
+    profile = rough_profile(session, {"CPU_0": 0.3})
     total_s = [np.nansum(each.time_s) for each in profile.times]
     assert total_s == pytest.approx([0.3, 0.3])  # what is not known of one is taken from the others
     heavy = np.argsort(session.graph.flops)[-3:]
@@ -104,7 +104,7 @@ def test_a_rough_profile_has_the_latency_of_each_device_and_more_for_ops_that_co
 
 @pytest.mark.parametrize("is_steady", [False, True])
 def test_the_split_is_even_where_several_inferences_are_in_flight(session: Session, is_steady: bool) -> None:
-    profile = rough_profile(session.graph, session, {"CPU_0": 1.0, "CPU_1": 1.0})
+    profile = rough_profile(session, {"CPU_0": 1.0, "CPU_1": 1.0})
     problem = session.problem(profile=profile)
     plan = best_split(replace(problem, objective=THROUGHPUT if is_steady else LATENCY), is_steady=is_steady)
     assert plan is not None

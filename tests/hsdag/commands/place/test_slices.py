@@ -66,12 +66,11 @@ class Climber(Placer[NoOptions]):
 def searched(
     placer: Climber, budget: Budget, should_stop: Callable[[], bool] = lambda: False, **schedule: int
 ) -> tuple[Driver, HybridEvaluator]:
-    watcher = Watcher(should_stop=should_stop)
-    driver = Driver(placer, PROBLEM, Device(time_s=TIME_S), budget, watcher, seed=5)
+    driver = Driver(placer, PROBLEM, Device(time_s=TIME_S), budget, Watcher(should_stop=should_stop), seed=5)
     driver.guess()
     hybrid = HybridEvaluator(PROBLEM, PRIOR, driver.recorder, replace(HybridSchedule.between_slices(), **schedule))
     with contextlib.suppress(SearchStopped):
-        search_in_slices(driver, PROBLEM, hybrid, watcher)
+        search_in_slices(driver, hybrid)
     return driver, hybrid
 
 
