@@ -88,8 +88,8 @@ class Candidates:
     @property
     def ranked(self) -> list[str]:
         """All candidates, the most important first."""
-        own = [name for name in self.automatic if name.partition(":")[2] not in self.finalists]
-        return list(dict.fromkeys([*self.sure, *own, *self.finalists, *self.singles, *self.automatic]))
+        openvinos = [name for name in self.automatic if name.partition(":")[2] not in self.finalists]
+        return list(dict.fromkeys([*self.sure, *openvinos, *self.finalists, *self.singles, *self.automatic]))
 
 
 @dataclass(frozen=True)
@@ -204,16 +204,16 @@ def _measured(
     rng: np.random.Generator,
 ) -> tuple[dict[str, Opened], LatencyComparison]:
     """Open the candidates and measure them in common rounds. Returns those that are open, and the comparison."""
-    opened, known = dict[str, Opened](), candidates.by_name
+    opened, by_name = dict[str, Opened](), candidates.by_name
     answers = {*candidates.allowed, *candidates.finalists, *candidates.start}
     deadline = Deadline(limits.end_s - limits.after_s)
 
     def prepare(name: str) -> None:
         is_optional = name in candidates.finalists and not answers.isdisjoint(opened)
-        if is_optional and deadline.is_over(limits.opening_s(known[name])):
+        if is_optional and deadline.is_over(limits.opening_s(by_name[name])):
             raise CandidateFailed(NO_TIME)
-        opened[name] = runner.open(name, known[name])
-        if known[name].devices is not None and len(opened[name].devices) == 1:
+        opened[name] = runner.open(name, by_name[name])
+        if by_name[name].devices is not None and len(opened[name].devices) == 1:
             only = opened.pop(name).devices[0]
             runner.close(name)
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
@@ -305,8 +305,11 @@ class _Choice:
         self._prefer_whole_device()
         self._prefer_default()
         singles, is_limit = self._candidates.singles, self._verifier.check.is_limit
-        kept = {n: each for n, each in self.verdicts.items() if is_limit or n == self.answer or n not in singles}
-        self.verdicts = kept
+        self.verdicts = {
+            name: verdict
+            for name, verdict in self.verdicts.items()
+            if is_limit or name == self.answer or name not in singles
+        }
 
     def _choose(self) -> None:
         """Choose a finalist that beats the partitions, or else all devices, or else the start or the best device."""
@@ -335,10 +338,10 @@ class _Choice:
 
     def _prefer_default(self) -> None:
         """Prefer a device as OpenVINO sets it up to the same one with settings that are not faster beyond doubt."""
-        for name, own in self._candidates.defaults.items():
+        for name, chosen in self._candidates.defaults.items():
             is_able = name in self._alive and name in self._candidates.allowed
-            is_rival = self.answer == self.best_single == own
-            if is_rival and is_able and not self._comparison.ratio(own, name).is_faster:
+            is_rival = self.answer == self.best_single == chosen
+            if is_rival and is_able and not self._comparison.ratio(chosen, name).is_faster:
                 self._take(name)
                 return
 

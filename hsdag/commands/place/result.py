@@ -143,8 +143,8 @@ class PlaceResult(Displayable, Record):
     @property
     def comparison(self) -> LatencyComparison:
         """Final comparison of the candidates that ran."""
-        rounds = {name: tuple(map(tuple, each)) for name, each in self.samples.items()}
-        return LatencyComparison({name: Samples(each) for name, each in rounds.items()}, {})
+        samples = {name: Samples(tuple(map(tuple, rounds))) for name, rounds in self.samples.items()}
+        return LatencyComparison(samples, {})
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return columns and cells of the comparison, the fastest candidate first."""

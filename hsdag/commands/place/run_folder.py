@@ -176,10 +176,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     @staticmethod
     def resume(path: Path, record: RunRecord) -> RunFolder:
         """Lock a run folder to continue its search. Raises SearchError if its record differs from ``record``."""
-        found = read_record(path)
+        kept = read_record(path)
         names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # depends on the others
         for name in names:
-            if name not in _OF_THE_COMMAND and getattr(found, name) != getattr(record, name):
+            if name not in _OF_THE_COMMAND and getattr(kept, name) != getattr(record, name):
                 what = _other(name)
                 raise SearchError(
                     f"{path} is a search with {what}; resume it with the settings it was "

@@ -115,8 +115,9 @@ class SearchTime:
 
         The lack is added to ``wanted``.
         """
-        found = shortage(each_s, left_s, enough)
-        if found is None:
+        lack = shortage(each_s, left_s, enough)
+        if lack is None:
             return None
-        self._wanted.add(f"measure {enough} placements", self._options.budget_s + found[1])
-        return found[0]
+        words, missing_s = lack
+        self._wanted.add(f"measure {enough} placements", self._options.budget_s + missing_s)
+        return words

@@ -183,13 +183,13 @@ class ShardProposals:
         opened: dict[str, Sharding | None] = {}
         whole = self.session.devices.placed[int(np.nansum(self.costs.table.op_s, axis=0).argmin())]
         with contextlib.suppress(CandidateFailed):
-            for number, each in enumerate([None, *proposals]):
+            for number, way in enumerate([None, *proposals]):
                 begin_s = time.monotonic()
-                candidate = Candidate(whole.openvino_name) if each is None else sharded_candidate(self.session, each)
+                candidate = Candidate(whole.openvino_name) if way is None else sharded_candidate(self.session, way)
                 if begin_s + opening_s(candidate) > end_s + (MOST_OVER - 1.0) * limit_s:
                     break
                 runner.open(f"trial {number}", candidate)
-                opened[f"trial {number}"] = each
+                opened[f"trial {number}"] = way
                 if should_stop() or (number and time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s):
                     break
             taken_s = {key: list[float]() for key in opened}
@@ -203,7 +203,7 @@ class ShardProposals:
         if len(opened) < 2 or not all(taken_s.values()):
             return list(proposals)
         scale = self.whole_s / min(taken_s["trial 0"])
-        seen = {id(each): min(taken_s[key]) * scale for key, each in opened.items() if each is not None}
+        seen = {id(way): min(taken_s[key]) * scale for key, way in opened.items() if way is not None}
         self.best_times = min(seen.values()) / self.whole_s
         self.factors = fitted_factors(
             self.costs, [self.sharded(p) for p in proposals if id(p) in seen], [*seen.values()]

@@ -342,9 +342,9 @@ def _from_record(spec: DeviceSpec, record: Mapping[str, Any]) -> Tuned:
 
 def forget_beaten(tuned: Mapping[str, Tuned], final: FinalComparison) -> None:
     """Drop settings from the cache if the answer is their device without them."""
-    for each in tuned.values():
-        if each.key is not None and each.beside is not None and each.beside.name == final.answer:
-            ProfileCache.default().drop(each.key)
+    for device in tuned.values():
+        if device.key is not None and device.beside is not None and device.beside.name == final.answer:
+            ProfileCache.default().drop(device.key)
 
 
 def settings_record(tuned: Tuned, final: FinalComparison) -> DeviceSettings:
@@ -373,10 +373,10 @@ def _in_record(ratio: Ratio | None) -> dict[str, Any]:
 def settings_sentence(settings: Sequence[DeviceSettings], used: Collection[str]) -> str:
     """Return sentences on what the settings of the ``used`` devices change and gain; empty if none was changed."""
     alike: dict[str, list[DeviceSettings]] = {}
-    for each in settings:
-        if each.device in used and each.setting:
-            alike.setdefault(each.words, []).append(each)
-    return " ".join(_said(words, each) for words, each in alike.items())
+    for chosen in settings:
+        if chosen.device in used and chosen.setting:
+            alike.setdefault(chosen.words, []).append(chosen)
+    return " ".join(_said(words, of_devices) for words, of_devices in alike.items())
 
 
 def _said(words: str, settings: Sequence[DeviceSettings]) -> str:

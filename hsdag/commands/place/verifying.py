@@ -64,15 +64,15 @@ class Check:
             return self.max_difference
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
 
-    def tolerance(self, own: float, *, is_split: bool) -> float:
+    def tolerance(self, of_model: float, *, is_split: bool) -> float:
         """Return the largest accepted relative difference of outputs from the reference's.
 
         Args:
-            own: Relative difference of the whole model's outputs when one device computes them in another way.
+            of_model: Relative difference of the whole model's outputs when one device computes them in another way.
             is_split: Whether the outputs are those of a placement over several devices.
         """
         least = TOLERANCE_SPLIT if self.reduced and is_split and not self.is_limit else self.least
-        return least if self.is_limit else max(least, min(SLACK * own, LARGEST_TOLERANCE))
+        return least if self.is_limit else max(least, min(SLACK * of_model, LARGEST_TOLERANCE))
 
 
 def check_of(session: Session, options: PlaceOptions) -> Check:
@@ -82,10 +82,10 @@ def check_of(session: Session, options: PlaceOptions) -> Check:
     """
     if not session.is_on_torch:
         return Check(reduced_precision(session.devices.all), options.reference, options.max_difference)
-    own = "numpy" if session.loaded.is_workload else options.reference
+    reference: ReferenceName = "numpy" if session.loaded.is_workload else options.reference
     precisions = {spec.properties.get("precision", "f32") for spec in session.devices.all} - {"f32"}
     reduced = " or ".join(sorted(precisions)) or "f16 or bf16" * session.loaded.reduces_precision
-    return Check(reduced, own, options.max_difference)
+    return Check(reduced, reference, options.max_difference)
 
 
 class Verifier:
