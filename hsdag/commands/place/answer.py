@@ -31,7 +31,6 @@ class Lead:
     """Lead of the answer over the best single device.
 
     Attributes:
-        answer: Name of the answer.
         best_single: Name of that device; None if no device runs the model.
         ratio: How many times faster, or better, the answer is than that device.
         takes: Words after a ratio of the objective's values.

@@ -72,7 +72,6 @@ class Kinds:
     Attributes:
         times: Ratio of each candidate's seconds to those of the fastest device, or of the fastest candidate if no
             device runs the model.
-        sharding: The sharding that was timed.
         split: Device of each op in the split that was timed [N]; None if none was.
     """
 

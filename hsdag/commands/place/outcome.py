@@ -62,11 +62,7 @@ WORTH_TELLING = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Outcome of a search and its final comparison.
-
-    Attributes:
-        interrupted: Whether the user ended the search.
-    """
+    """Outcome of a search, which the user may have ``interrupted``, and of its final comparison."""
 
     search: Search
     final: FinalComparison

@@ -131,9 +131,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     that were among the best when found, are appended and synced to disk, one JSON object per line; a line cut short by
     a kill is dropped when the search is resumed. A folder that is created or resumed is locked against other searches
     until its context is left.
-
-    Attributes:
-        state: File with the state of the placer.
     """
 
     def __init__(self, path: Path, record: RunRecord, lock: FileLock | None = None) -> None:
@@ -141,7 +138,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.record = record
         self._lock = lock
         self.events_path, self.candidates_path = path / EVENTS, path / "candidates.jsonl"
-        self.state = StateFile(path / "policy.safetensors")
+        self.state = StateFile(path / "policy.safetensors")  # of the placer
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:

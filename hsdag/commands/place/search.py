@@ -72,9 +72,7 @@ class Course:
     """What a search did.
 
     Attributes:
-        events: Plans that were measured.
         num_simulated: Number of plans that were only simulated.
-        contributions: Turns of the methods.
         calibrated: Costs as calibrated by the measurements.
         seconds: Seconds that the search took, with the steps before it.
     """
@@ -96,17 +94,12 @@ class Search:
         tuned: Devices whose settings were raced, by name.
         kinds: Result of timing each kind of answer before the search.
         wanted: Steps for which there was no time.
-        time: Seconds of the search within the budget.
-        problem: Problem of placing the model's units.
         profile: Profile of the model; None if nothing is simulated or it could not be profiled.
         unprofiled: Why there is no profile although there should be one; else None.
-        costs: Costs by the profile.
         proposals: Proposals of ways to divide the model; None if it is not to be divided.
         shardings: Ways to divide ops that are worth comparing, by name.
-        folder: Folder that the search is kept in.
         finalists: Plans worth comparing, the best first.
         under_hetero: Plan that suits HETERO best, if the executor is ``auto``.
-        course: What the search did.
     """
 
     def __init__(
@@ -143,8 +136,7 @@ class Search:
         """Search by the method and reward of the options.
 
         Args:
-            run_folder: Folder to keep the search in.
-            resume: Whether to continue the search in that folder.
+            resume: Whether to continue the search that ``run_folder`` holds.
             pool: Worker processes that help to simulate.
 
         Raises DeviceError if the model cannot be profiled, OptionError for what the method cannot search, SearchError
@@ -251,11 +243,8 @@ class Search:
     def _search(self, driver: Driver, in_stages: Sequence[Plan], *, is_short: bool) -> HybridEvaluator | None:
         """Evaluate first plans, and let the placer search to its end.
 
-        Returns the evaluator that simulates and measures, if there is one.
-
-        Args:
-            in_stages: Plans to evaluate before all others.
-            is_short: Whether there is no time to measure any.
+        Plans ``in_stages`` are evaluated before all others; if time ``is_short``, none is measured. Returns the
+        evaluator that simulates and measures, if there is one.
         """
         checkpoint = None if self.folder is None else self.folder.state
         hybrid: HybridEvaluator | None = None

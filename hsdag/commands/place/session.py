@@ -51,7 +51,7 @@ TORCH_WORKER_COMMAND = process_command("hsdag.runtime.torch.worker")
 
 
 class Session(AbstractContextManager["Session"]):
-    """A model read in this process and in a worker, whose process leaving the context ends.
+    """A model that this process and a worker have read; the worker ends when the context is left.
 
     Args:
         source: Path, ``ov.Model`` or torch module; also a workload for the executor "cuda". A model in memory is
@@ -354,7 +354,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     """Measure the timeline of a candidate's median run, by primitive, or by part if parts run in parallel.
 
     Args:
-        runs: Number of inferences.
+        runs: Number of inferences, of which the median counts.
 
     Raises SearchError if the candidate does not run.
     """

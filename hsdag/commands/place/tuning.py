@@ -77,18 +77,18 @@ class Tuned:
     """A device whose settings were raced.
 
     Attributes:
-        given: Device as the user named it.
+        named: Device as the user named it.
         spec: Device with the best settings.
-        default: Values of properties with which a model is compiled for ``given``.
+        default: Values of properties with which a model is compiled for ``named``.
         tried: Settings that were raced.
         is_decided: Whether the race left no doubt; only then is it kept in the cache.
-        beside: Rival under which ``given`` takes part in the comparison; None if nothing was changed.
-        apart: Relative differences of outputs from the reference's for ``given`` and ``spec``, if the setting changes
+        beside: Rival under which ``named`` takes part in the comparison; None if nothing was changed.
+        apart: Relative differences of outputs from the reference's for ``named`` and ``spec``, if the setting changes
             what is computed.
         key: Key of the race in the cache.
     """
 
-    given: DeviceSpec
+    named: DeviceSpec
     spec: DeviceSpec
     default: Mapping[str, str] = field(default_factory=dict)
     tried: tuple[Tried, ...] = ()
@@ -100,7 +100,7 @@ class Tuned:
     @property
     def setting(self) -> Setting:
         """Properties that were added to the device."""
-        return {key: value for key, value in self.spec.properties.items() if key not in self.given.properties}
+        return {key: value for key, value in self.spec.properties.items() if key not in self.named.properties}
 
 
 def tune(
@@ -155,7 +155,7 @@ def _alike(spec: DeviceSpec, raced: Tuned) -> Tuned:
     """Return a device with the setting that was found for an equal one."""
     best = replace(spec, properties={**spec.properties, **raced.setting})
     beside = default_of(spec, spec.properties) if raced.setting and not spec.is_added else None
-    return replace(raced, given=spec, spec=best, beside=beside)
+    return replace(raced, named=spec, spec=best, beside=beside)
 
 
 def tuned_devices(devices: DeviceSet, tuned: Mapping[str, Tuned]) -> DeviceSet:
