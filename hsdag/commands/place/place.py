@@ -74,6 +74,8 @@ def run_place(
     _check_paths(run_folder, output, resume=resume)
     watcher.on_phase("loading devices")
     devices, fixed = settled(devices_of(options), options.start, run_folder if resume else None)
+    if resume and len(devices.placed) == 1:
+        raise SearchError(f"on one device there is no search to resume; leave out {option('resume')}")
     watcher.on_phase("reading the model")
     with _session(source, devices, options) as session, compiling_at_most(KERNELS_SHARE * options.budget_s):
         left = ask(TorchMeasurer.left_to_openvino)
@@ -89,8 +91,6 @@ def run_place(
         session.client.should_abandon = lambda: False
         search = Search(session, options, watcher, begin_s, tuned=tuned, kinds=kinds, wanted=wanted)
         if len(devices.placed) == 1:
-            if resume:
-                raise SearchError(f"on one device there is no search to resume; leave out {option('resume')}")
             if options.memory_bytes:
                 search.profile = search.time.profile = session.profile(on_step=watcher.on_phase)
             return _conclude(search, start, output)

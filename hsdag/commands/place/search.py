@@ -145,7 +145,6 @@ class Search:
         session, options, watcher = self.session, self.options, self.watcher
         begin_s = time.monotonic()
         session.client.should_abandon = watcher.should_stop
-        session.client.on_wait = watcher.on_phase
         self.prepare()
         verifier = Verifier(session.runner, check_of(session, options))
         if verifier.check.is_limit:
