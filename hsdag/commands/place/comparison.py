@@ -293,6 +293,7 @@ class _Choice:
     ) -> None:
         self._candidates, self._comparison, self._verifier = candidates, comparison, verifier
         self._alive = [name for name in candidates.singles if name in comparison.samples]
+        self._able = [name for name in self._alive if name in candidates.allowed]
         self.answer: str | None = None
         self.best_single: str | None = None
         self.beaten: tuple[str, ...] = ()
@@ -331,17 +332,15 @@ class _Choice:
         if self.answer != best or self.answer in whole_devices:
             return
         for name in whole_devices:
-            is_able = name in self._alive and name in self._candidates.allowed
-            if is_able and self._comparison.ratio(name, best or name).value >= NEAR_TIE:
+            if name in self._able and self._comparison.ratio(name, best or name).value >= NEAR_TIE:
                 self._take(name)
                 return
 
     def _prefer_default(self) -> None:
         """Prefer a device as OpenVINO sets it up to the same one with settings that are not faster beyond doubt."""
         for name, chosen in self._candidates.defaults.items():
-            is_able = name in self._alive and name in self._candidates.allowed
-            is_rival = self.answer == self.best_single == chosen
-            if is_rival and is_able and not self._comparison.ratio(chosen, name).is_faster:
+            is_rival = name in self._able and self.answer == self.best_single == chosen
+            if is_rival and not self._comparison.ratio(chosen, name).is_faster:
                 self._take(name)
                 return
 
