@@ -68,10 +68,10 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
     """
     problem = session.problem(profile=profile, is_free=True)
     able = np.flatnonzero(problem.supported.all(axis=0))
-    if problem.costs is None or not len(able):
+    if not len(able):
         return {}
-    peaks = MemoryCheck(problem.costs, problem.semantics).peak_bytes(np.full(problem.num_units, able[0]))
-    peak = float(peaks.max())
+    check = MemoryCheck(problem.known_costs, problem.semantics)
+    peak = float(check.peak_bytes(np.full(problem.num_units, able[0])).max())
     return {
         name: f"an inference peaks at {in_bytes(peak)}, and it has {in_bytes(limit)}"
         for name, limit in session.memory_limits(profile).items()
@@ -89,8 +89,8 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
     device = np.array(index.positions(chosen))
     units = session.model.of_units(problem, device)
     taken = resident_weight_bytes(session.graph, device, session.widens)
-    if units is not None and problem.costs is not None:
-        taken = np.maximum(taken, MemoryCheck(problem.costs, problem.semantics).peak_bytes(units))
+    if units is not None:
+        taken = np.maximum(taken, MemoryCheck(problem.known_costs, problem.semantics).peak_bytes(units))
     for name, size in zip(problem.devices, taken.tolist(), strict=True):
         if size > limits.get(name, np.inf) * (1 + MEMORY_TOLERANCE):
             return f"it takes {in_bytes(size)} on {name}, which has {in_bytes(limits[name])}"
