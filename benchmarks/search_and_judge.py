@@ -82,7 +82,7 @@ def main() -> int:
                 continue
             devices = tuple(DeviceSpec(each, "CPU") for each in ("A", "B"))
             placed, profile = PlacedModel(graph, devices), profile_of(graph, devices, speeds)
-            problem = placed.priced(placed.problem([np.zeros(0, dtype=np.int64)] * 2), profile)
+            problem = placed.priced(placed.problem([np.zeros(0, dtype=np.int64)] * 2), profile, {})
             judge = ModelEvaluator(problem, placed.costs(profile, "work-conserving"), takes_order=True)
             units = ScheduleEvaluator.of(problem)
             for seed in range(given.seeds):

@@ -31,7 +31,6 @@ class Lead:
     """Lead of the answer over the best single device.
 
     Attributes:
-        answer: Name of the answer.
         best_single: Name of that device; None if no device runs the model.
         ratio: How many times faster, or better, the answer is than that device.
         takes: Words after a ratio of the objective's values.
@@ -76,18 +75,18 @@ class NotChosen:
     def of(final: FinalComparison) -> NotChosen:
         """Return what a comparison says of its candidates; ``uncompared`` is left out."""
         candidates = final.candidates
-        known = {name: final.ratios[name] for name in candidates.finalists if name in final.ratios}
+        ratios = {name: final.ratios[name] for name in candidates.finalists if name in final.ratios}
         reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
-        rejected = {**too_few_rounds(known), **reasons}
+        rejected = {**too_few_rounds(ratios), **reasons}
         rejected = {name: why for name, why in rejected.items() if name not in candidates.disallowed}
-        others = [name for name in known if name not in rejected]
-        best = max(others, key=lambda name: known[name].value, default=None)
+        others = [name for name in ratios if name not in rejected]
+        best = max(others, key=lambda name: ratios[name].value, default=None)
         faster = [name for name in candidates.disallowed if name == final.best_single or _is_faster(final, name)]
         return NotChosen(
             rejected=rejected,
             disallowed={name: candidates.disallowed[name] for name in faster},
             whole_devices={name: WHOLE.format(name) for name in final.whole_devices if _is_faster(final, name)},
-            nearest=None if best is None else (best, known[best]),
+            nearest=None if best is None else (best, ratios[best]),
         )
 
     @property
@@ -124,11 +123,11 @@ def speed_sentence(lead: Lead, others: NotChosen | None = None, alternatives: Al
         *_over_alternatives(lead, alternatives),
         *(f"{name} was {lead.word}, but is ruled out: {why}" for name, why in ruled_out.items()),
     ]
-    said = [
+    sentences = [
         "; ".join(clauses),
         *(f"The whole {name} was {lead.word} than its parts: {do}" for name, do in others.whole_devices.items()),
     ]
-    return " ".join(f"{each}." for each in said)
+    return " ".join(f"{sentence}." for sentence in sentences)
 
 
 def _over_single(lead: Lead, others: NotChosen) -> list[str]:
@@ -147,7 +146,7 @@ def _over_single(lead: Lead, others: NotChosen) -> list[str]:
     if takes != LATENCY.takes:
         times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
         return [f"The best single device, {best_single}, {times}"]
-    value, low, high = (100 * (each - 1) for each in (ratio.value, ratio.low, ratio.high))
+    value, low, high = (100 * (times - 1) for times in (ratio.value, ratio.low, ratio.high))
     faster = f"{value:.1f}% faster (95% interval {low:.1f}% to {high:.1f}%)"
     if is_disturbed(ratio, lead.busy):
         return [
@@ -177,8 +176,8 @@ def _over_alternatives(lead: Lead, alternatives: Alternatives) -> list[str]:
     elif over_start is not None:
         clauses.append("it is the one to start with")
     if faster := " and ".join(name for name, over in alternatives.automatic.items() if over.is_faster):
-        own = f"OpenVINO's own {faster} measured {lead.word} than the placement"
-        clauses.append(own if alternatives.ignored is None else f"{own} {alternatives.ignored}")
+        clause = f"OpenVINO's own {faster} measured {lead.word} than the placement"
+        clauses.append(clause if alternatives.ignored is None else f"{clause} {alternatives.ignored}")
     return clauses
 
 
@@ -212,15 +211,15 @@ def times_to_tell(tie: Ratio) -> float | None:
 def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
     """Return the reason for each placement that seems faster than the best single device after too few rounds."""
     why = f"{TOO_FEW} where {MIN_ROUNDS_TO_CLAIM} are needed"
-    few = {name: each.num_rounds for name, each in ratios.items() if each.value > 1.0 and not each.is_known}
+    few = {name: ratio.num_rounds for name, ratio in ratios.items() if ratio.value > 1.0 and not ratio.is_known}
     return {name: f"in {rounds} round{'s' * (rounds > 1)} only, {why}" for name, rounds in few.items()}
 
 
 def ignored(options: PlaceOptions) -> str | None:
     """Return words for the limits that OpenVINO's own choices do not keep; None if there are none."""
     limits = {"pins": options.pins, "memory": options.memory_bytes, "max_difference": options.max_difference}
-    given = [option(name) for name, limit in limits.items() if limit not in ((), {}, None)]
-    return f"without {' and '.join(given)}" if given else None
+    names = [option(name) for name, limit in limits.items() if limit not in ((), {}, None)]
+    return f"without {' and '.join(names)}" if names else None
 
 
 def _is_faster(final: FinalComparison, name: str) -> bool:

@@ -30,8 +30,8 @@ def least_s(problem: Problem, costs: PlacementCosts) -> float:
     """
     priced = with_costs(problem, costs.costs, problem.known_costs.memory_bytes)
     if isinstance(costs, HeteroCosts):
-        found = proven_bound(replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL)))
-        return 0.0 if found is None or not np.isfinite(found.value) else found.value
+        bound = proven_bound(replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL)))
+        return 0.0 if bound is None or not np.isfinite(bound.value) else bound.value
     units = priced.known_costs
     busy = 1.0
     if units.slowdown is not None and units.num_devices > 1:

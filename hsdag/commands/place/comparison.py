@@ -88,8 +88,8 @@ class Candidates:
     @property
     def ranked(self) -> list[str]:
         """All candidates, the most important first."""
-        own = [name for name in self.automatic if name.partition(":")[2] not in self.finalists]
-        return list(dict.fromkeys([*self.sure, *own, *self.finalists, *self.singles, *self.automatic]))
+        openvinos = [name for name in self.automatic if name.partition(":")[2] not in self.finalists]
+        return list(dict.fromkeys([*self.sure, *openvinos, *self.finalists, *self.singles, *self.automatic]))
 
 
 @dataclass(frozen=True)
@@ -204,16 +204,16 @@ def _measured(
     rng: np.random.Generator,
 ) -> tuple[dict[str, Opened], LatencyComparison]:
     """Open the candidates and measure them in common rounds. Returns those that are open, and the comparison."""
-    opened, known = dict[str, Opened](), candidates.by_name
+    opened, by_name = dict[str, Opened](), candidates.by_name
     answers = {*candidates.allowed, *candidates.finalists, *candidates.start}
     deadline = Deadline(limits.end_s - limits.after_s)
 
     def prepare(name: str) -> None:
         is_optional = name in candidates.finalists and not answers.isdisjoint(opened)
-        if is_optional and deadline.is_over(limits.opening_s(known[name])):
+        if is_optional and deadline.is_over(limits.opening_s(by_name[name])):
             raise CandidateFailed(NO_TIME)
-        opened[name] = runner.open(name, known[name])
-        if known[name].devices is not None and len(opened[name].devices) == 1:
+        opened[name] = runner.open(name, by_name[name])
+        if by_name[name].devices is not None and len(opened[name].devices) == 1:
             only = opened.pop(name).devices[0]
             runner.close(name)
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
@@ -293,6 +293,7 @@ class _Choice:
     ) -> None:
         self._candidates, self._comparison, self._verifier = candidates, comparison, verifier
         self._alive = [name for name in candidates.singles if name in comparison.samples]
+        self._able = [name for name in self._alive if name in candidates.allowed]
         self.answer: str | None = None
         self.best_single: str | None = None
         self.beaten: tuple[str, ...] = ()
@@ -305,8 +306,11 @@ class _Choice:
         self._prefer_whole_device()
         self._prefer_default()
         singles, is_limit = self._candidates.singles, self._verifier.check.is_limit
-        kept = {n: each for n, each in self.verdicts.items() if is_limit or n == self.answer or n not in singles}
-        self.verdicts = kept
+        self.verdicts = {
+            name: verdict
+            for name, verdict in self.verdicts.items()
+            if is_limit or name == self.answer or name not in singles
+        }
 
     def _choose(self) -> None:
         """Choose a finalist that beats the partitions, or else all devices, or else the start or the best device."""
@@ -328,17 +332,15 @@ class _Choice:
         if self.answer != best or self.answer in whole_devices:
             return
         for name in whole_devices:
-            is_able = name in self._alive and name in self._candidates.allowed
-            if is_able and self._comparison.ratio(name, best or name).value >= NEAR_TIE:
+            if name in self._able and self._comparison.ratio(name, best or name).value >= NEAR_TIE:
                 self._take(name)
                 return
 
     def _prefer_default(self) -> None:
         """Prefer a device as OpenVINO sets it up to the same one with settings that are not faster beyond doubt."""
-        for name, own in self._candidates.defaults.items():
-            is_able = name in self._alive and name in self._candidates.allowed
-            is_rival = self.answer == self.best_single == own
-            if is_rival and is_able and not self._comparison.ratio(own, name).is_faster:
+        for name, chosen in self._candidates.defaults.items():
+            is_rival = name in self._able and self.answer == self.best_single == chosen
+            if is_rival and not self._comparison.ratio(chosen, name).is_faster:
                 self._take(name)
                 return
 

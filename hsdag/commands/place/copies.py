@@ -54,10 +54,10 @@ class Copies:
         beside: list[tuple[str | Candidate, int | None]] = []
         if self.pipeline is not None:
             if isinstance(self.pipeline, Plan):
-                found = session.placed(problem, self.pipeline, "work-conserving")
+                pipeline = session.placed(problem, self.pipeline, "work-conserving")
             else:
-                found = sharded_candidate(session, self.pipeline)
-            beside = [(found, len(devices_in_use(self.pipeline)) + 1)]
+                pipeline = sharded_candidate(session, self.pipeline)
+            beside = [(pipeline, len(devices_in_use(self.pipeline)) + 1)]
         names = session.devices.index.openvino_named(self.devices)
         return Candidate.copied([*((name, None) for name in names), *beside])
 
@@ -69,14 +69,14 @@ class Copies:
     def records(self, problem: Problem, requests: Sequence[int]) -> tuple[CopyRecord, ...]:
         """Return the copies as a placement file has them, with the number of ``requests`` of each."""
         names = problem.devices
-        found = [CopyRecord(device=names[d], requests=count) for d, count in zip(self.devices, requests, strict=False)]
+        copies = [CopyRecord(device=names[d], requests=count) for d, count in zip(self.devices, requests, strict=False)]
         if isinstance(self.pipeline, Sharding):
             fields = sharded_fields(self.pipeline.regions, self.pipeline.devices, problem.units.fine, names)
-            found.append(CopyRecord(affinity=fields["affinity"], shards=fields["shards"], requests=requests[-1]))
+            copies.append(CopyRecord(affinity=fields["affinity"], shards=fields["shards"], requests=requests[-1]))
         elif self.pipeline is not None:
             homes = zip(problem.units.fine.canonical_names, self.homes(problem)[-1].tolist(), strict=True)
-            found.append(CopyRecord(affinity={op: names[d] for op, d in homes}, requests=requests[-1]))
-        return tuple(found)
+            copies.append(CopyRecord(affinity={op: names[d] for op, d in homes}, requests=requests[-1]))
+        return tuple(copies)
 
 
 def proposed_copies(
@@ -92,19 +92,19 @@ def proposed_copies(
     ruled_out = too_large(session, profile)
     able = [d for d, spec in enumerate(placed) if spec.name not in ruled_out and not len(session.unsupported_ops(spec))]
     if profile is None:
-        found = [Copies(tuple(able), np.inf)] if len(able) > 1 else []
+        sets = [Copies(tuple(able), np.inf)] if len(able) > 1 else []
     else:
         proposals = ShardProposals(session, options, profile)
         others = [d for d in range(len(placed)) if d not in able]
         costs = proposals.costs
         whole_s = np.nan_to_num(costs.cut_costs.op_s).sum(axis=0) + costs.cut_costs.launch_s
+        over: list[tuple[Plan | Sharding, float] | None]
         over = [best_pipeline(problem, costs, others), proposals.beside(others)]
-        known = [each for each in over if each is not None]
-        pipeline = min(known, key=lambda each: each[1], default=None)
-        found = best_sets(able, whole_s, costs.slowdown, pipeline)
-        without = best_sets(able, whole_s, None, pipeline)[:1]  # measured slow-downs may be wrong
-        found += [each for each in without if each.devices not in [known.devices for known in found]]
-    return {f"copies {rank}": copies for rank, copies in enumerate(found, start=1)}
+        pipeline = min(filter(None, over), key=lambda timed: timed[1], default=None)
+        sets = best_sets(able, whole_s, costs.slowdown, pipeline)
+        undisturbed = best_sets(able, whole_s, None, pipeline)[:1]  # measured slow-downs may be wrong
+        sets += [copies for copies in undisturbed if copies.devices not in [other.devices for other in sets]]
+    return {f"copies {rank}": copies for rank, copies in enumerate(sets, start=1)}
 
 
 def best_sets(
@@ -128,13 +128,13 @@ def best_sets(
         used = devices_in_use(pipeline[0])
         slow[num], slow[:num, num] = slow[used].max(axis=0), slow[:num, used].prod(axis=1)
         able, whole_s = [*able, num], np.append(whole_s, pipeline[1])
-    found = []
+    sets = []
     for size in range(2, len(able) + 1):
         for chosen in itertools.combinations(able, size):
             rates = [1.0 / (whole_s[d] * np.prod([slow[d, e] for e in chosen if e != d])) for d in chosen]
             plan = pipeline[0] if pipeline is not None and num in chosen else None
-            found.append(Copies(tuple(d for d in chosen if d < num), float(1.0 / np.sum(rates)), plan))
-    return sorted(found, key=lambda copies: copies.period_s)[:NUM_SETS]
+            sets.append(Copies(tuple(d for d in chosen if d < num), float(1.0 / np.sum(rates)), plan))
+    return sorted(sets, key=lambda copies: copies.period_s)[:NUM_SETS]
 
 
 def devices_in_use(pipeline: Plan | Sharding) -> list[int]:

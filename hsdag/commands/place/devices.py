@@ -15,13 +15,13 @@ from hsdag.search.options import ANY_PRECISION, PlaceOptions
 def devices_of(options: PlaceOptions) -> DeviceSet:
     """Return the devices of the executor. Raises DeviceError, and OptionError for options that it does not use."""
     if options.executor != "cuda":
-        found = resolve_devices(options.devices, options.partition_cpu)
+        devices = resolve_devices(options.devices, options.partition_cpu)
         if options.precision not in (None, ANY_PRECISION):
-            hinted = with_precision(found.all, options.precision)
-            num = len(found.placed)
-            found = DeviceSet(hinted[:num], hinted[num:])
-            make_core(found.all)  # raises for properties that a device does not have
-        return found
+            hinted = with_precision(devices.all, options.precision)
+            num = len(devices.placed)
+            devices = DeviceSet(hinted[:num], hinted[num:])
+            make_core(devices.all)  # raises for properties that a device does not have
+        return devices
     if options.precision:
         raise OptionError(
             f"{option('infer_precision')} is OpenVINO's; with {option('executor')} cuda name A=cuda:0[precision=f16]"
@@ -43,19 +43,19 @@ def settled(
 
     Returns the devices, and those that got settings as the user named them, by name.
     """
-    known = list(start.devices) if start is not None else []
+    of_earlier = list(start.devices) if start is not None else []
     defaults: dict[str, str] = {}
     if resumed is not None:
         record = read_record(resumed)
-        known, defaults = record.devices, record.defaults
-    described = {spec.name: canonical(spec) for spec in known}
+        of_earlier, defaults = record.devices, record.defaults
+    described = {spec.name: canonical(spec) for spec in of_earlier}
 
-    def own(spec: DeviceSpec) -> DeviceSpec:
+    def with_settings(spec: DeviceSpec) -> DeviceSpec:
         other = described.get(spec.name, spec)
         is_more = other.plugin == spec.plugin and spec.properties.items() <= other.properties.items()
         return other if is_more else spec
 
-    placed, rivals = (tuple(map(own, specs)) for specs in (devices.placed, devices.rivals))
+    placed, rivals = (tuple(map(with_settings, specs)) for specs in (devices.placed, devices.rivals))
     extra = tuple(described[name] for name in defaults)
     fixed = {spec.name: spec for spec in (*devices.all, *extra) if spec.name in described}
     return DeviceSet(placed, rivals + extra, defaults), fixed

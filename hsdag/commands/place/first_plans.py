@@ -38,8 +38,8 @@ def openvinos_plans(session: Session, problem: Problem) -> list[Plan]:
     """Return the plans that OpenVINO chooses by itself under HETERO: the least that a search ends with."""
     targets = () if session.is_on_torch else automatic_targets(session.devices.placed, ())
     chosen = [session.automatic_ops(target) for target in targets if target.startswith("HETERO:")]
-    own = [session.model.of_units(problem, session.devices.index.openvino_positions(ops)) for ops in chosen]
-    return [Plan(units) for units in own if units is not None]
+    placements = [session.model.of_units(problem, session.devices.index.openvino_positions(ops)) for ops in chosen]
+    return [Plan(units) for units in placements if units is not None]
 
 
 def first_splits(
@@ -56,13 +56,13 @@ def first_splits(
     """
     split = kinds.split if kinds.is_near(SPLIT) else None
     early = None if split is None else session.model.of_units(problem, split)
-    known = [] if early is None else [Plan(early)]
+    timed = [] if early is None else [Plan(early)]
     if costs is None or profile is None:
-        return known
+        return timed
     plans = splits_that_fit(problem)
     free = session.model.costs(profile.model_copy(update={"contention": None}), options.search_executor)
-    values = [model_values(problem, each, plans) for each in (costs, free) if plans]
-    return list(dict.fromkeys([*known, *(plans[int(np.argmin(each))] for each in values)]))
+    values = [model_values(problem, priced, plans) for priced in (costs, free) if plans]
+    return list(dict.fromkeys([*timed, *(plans[int(np.argmin(of_plans))] for of_plans in values)]))
 
 
 def splits_that_fit(problem: Problem) -> list[Plan]:

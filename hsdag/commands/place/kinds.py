@@ -72,15 +72,10 @@ class Kinds:
     Attributes:
         times: Ratio of each candidate's seconds to those of the fastest device, or of the fastest candidate if no
             device runs the model.
-        share: Share of the budget that had passed when the last one was timed.
-        untimed: Candidates that failed or for which there was no time.
-        sharding: The sharding that was timed.
         split: Device of each op in the split that was timed [N]; None if none was.
     """
 
     times: Mapping[str, float] = field(default_factory=dict)
-    share: float = 0.0
-    untimed: tuple[str, ...] = ()
     sharding: Sharding | None = None
     split: IntArray | None = None
 
@@ -101,26 +96,26 @@ class Kinds:
         return [early] if early is not None and not measured and self.is_near(SHARDS) else measured
 
 
-def rough_profile(graph: ComputationGraph, session: Session, whole_s: Mapping[str, float]) -> ModelProfile:
+def rough_profile(session: Session, whole_s: Mapping[str, float]) -> ModelProfile:
     """Return a profile that divides each device's latency among ops by what they compute and move.
 
     Args:
         whole_s: Measured seconds of the whole model, by device; others get the mean.
     """
     devices = session.devices.placed
-    known = np.mean([*whole_s.values()] or [1.0])
-    total_s = np.array([whole_s.get(spec.name, known) for spec in devices])
-    work = work_of(graph)
-    found = []
+    mean_s = np.mean([*whole_s.values()] or [1.0])
+    total_s = np.array([whole_s.get(spec.name, mean_s) for spec in devices])
+    work = work_of(session.graph)
+    profiles = []
     for spec, each_s in zip(devices, total_s.tolist(), strict=True):
         time_s = each_s * work / max(work.sum(), 1.0)
         refused = session.unsupported_ops(spec)
         time_s[refused] = np.nan
         alone_s = None if len(refused) else each_s
-        found.append(DeviceProfile(time_s, (), alone_s, 0.0, 1, 0, None, device=spec))
+        profiles.append(DeviceProfile(time_s, (), alone_s, 0.0, 1, 0, None, device=spec))
     num = len(devices)
     table = np.full((num, num), LINK_S), np.full((num, num), LINK_BYTES_PER_S)
-    return ModelProfile(devices=tuple(found), links=LinkProfile(np.full(num, LAUNCH_S), *table))
+    return ModelProfile(devices=tuple(profiles), links=LinkProfile(np.full(num, LAUNCH_S), *table))
 
 
 def work_of(graph: ComputationGraph) -> FloatArray:
@@ -175,15 +170,13 @@ class _KindTrial:
     """Trial of candidates in the session's worker, of which at most two are open at a time."""
 
     def __init__(self, session: Session, options: PlaceOptions, watcher: Watcher, begin_s: float) -> None:
-        self._session, self._options, self._watcher, self._begin_s = session, options, watcher, begin_s
+        self._session, self._options, self._watcher = session, options, watcher
         objective = THROUGHPUT if options.objective.is_steady else LATENCY
         self._runner = CandidateRunner(session.client, objective, session.runner.limits, session.scenarios)
         self._deadline = Deadline(begin_s + SHARE * options.budget_s, watcher.should_stop)
         self._taken_s = dict[str, float]()
-        self._untimed: list[str] = []
         self._fastest: str | None = None
         self._compile_s = self._run_s = 0.0
-        self._share = 0.0
 
     def run(self) -> Kinds:
         """Time the first of each group of equal devices, then kinds that use several, then the remaining devices."""
@@ -206,27 +199,25 @@ class _KindTrial:
         session.runner.taken.part_s = self._runner.taken.part_s
         least_s = self._taken_s[self._fastest] if self._fastest else min(self._taken_s.values(), default=1.0)
         times = {name: each_s / least_s for name, each_s in self._taken_s.items()}
-        return Kinds(times, self._share, tuple(self._untimed), sharding, split)
+        return Kinds(times, sharding, split)
 
     def _of_several(self, alone_s: Mapping[str, float]) -> tuple[Sharding | None, IntArray | None]:
         """Time a sharding, copies and a split by what devices take alone; return the sharding and the split's plan."""
         session, options = self._session, self._options
         if self._deadline.is_over(2 * self._compile_s):
-            self._untimed += [SHARDS, SPLIT]
             return None, None
         try:
-            profile = rough_profile(session.graph, session, alone_s)
+            profile = rough_profile(session, alone_s)
             problem = session.problem(max_share=options.chosen_preset.max_share, profile=profile)
         except DeviceError:
             if not self._watcher.should_stop():
                 raise
-            self._untimed += [SHARDS, SPLIT]  # what devices support was asked for too long after an interrupt
-            return None, None
+            return None, None  # what devices support was asked for too long after an interrupt
         sharding = ShardProposals(session, options, profile).first() if options.executor != "hetero" else None
         if sharding is not None:
             self._time(SHARDS, sharded_candidate(session, sharding))
-        for each in list(proposed_copies(session, options, profile, problem).values())[:1]:
-            self._time(COPIES, each.candidate(session, problem))
+        for copies in list(proposed_copies(session, options, profile, problem).values())[:1]:
+            self._time(COPIES, copies.candidate(session, problem))
         plan = best_split(problem, is_steady=options.objective.is_steady)
         if plan is None or not self._time(SPLIT, session.placed(problem, plan, options.search_executor)):
             return sharding, None
@@ -240,7 +231,6 @@ class _KindTrial:
         key, is_device = _KEY + name, name not in (SPLIT, SHARDS, COPIES)
         opening_s = self._compile_s if is_device else Pace(self._compile_s).opening_s(candidate)
         if self._deadline.is_over(opening_s + 2 * (1 + TURNS * RUNS) * self._run_s):
-            self._untimed.append(name)
             return False
         self._watcher.on_step(name)
         try:
@@ -258,12 +248,10 @@ class _KindTrial:
                     again_s = self._runner.run(_KEY + self._fastest, RUNS)
                     self._taken_s[self._fastest] = min(self._taken_s[self._fastest], *again_s)
         except CandidateFailed:
-            self._untimed.append(name)
             if key in self._runner.candidates:
                 self._runner.close(key)
             return False
         self._taken_s[name] = min(taken_s)
-        self._share = (time.monotonic() - self._begin_s) / self._options.budget_s
         before = self._fastest
         if is_device and (before is None or self._taken_s[name] < self._taken_s[before]):
             self._fastest, key = name, "" if before is None else _KEY + before

@@ -34,11 +34,11 @@ SMALLEST_SHARE = 1 / 16
 
 def too_large(session: Session, profile: ModelProfile | None) -> dict[str, str]:
     """Return why devices cannot hold the whole model, by name: its weights and state exceed their memory."""
-    held = float(session.graph.weight_bytes.sum())
+    size_bytes = float(session.graph.weight_bytes.sum())
     return {
-        name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"
+        name: f"the model's weights and state take {in_bytes(size_bytes)}, and it has {in_bytes(limit)}"
         for name, limit in session.memory_limits(profile).items()
-        if held > limit
+        if size_bytes > limit
     }
 
 
@@ -48,21 +48,17 @@ def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelPr
     A device is excluded if it breaks a pin, has too little memory for an inference, or is a whole device of which only
     the partitions have a memory limit.
     """
-    found = {} if profile is None else _overfull(session, profile)
+    reasons = {} if profile is None else _overfull(session, profile)
     limited = {spec.plugin for spec in session.devices.placed if spec.name in options.memory_bytes}
-    own, whole_devices = session.devices.defaults, session.devices.whole_devices
-    for spec in session.devices.rivals:
-        if (
-            spec.name in whole_devices
-            and spec.plugin in limited
-            and own.get(spec.name, spec.name) not in options.memory_bytes
-        ):
-            found[spec.name] = f"{option('memory')} is about its parts"
     for spec in session.devices.all:
-        broken = next((pin for pin in options.pins if pin.device != own.get(spec.name, spec.name)), None)
+        name = session.devices.defaults.get(spec.name, spec.name)
+        is_whole = spec.name in session.devices.whole_devices
+        if is_whole and spec.plugin in limited and name not in options.memory_bytes:
+            reasons[spec.name] = f"{option('memory')} is about its parts"
+        broken = next((pin for pin in options.pins if pin.device != name), None)
         if broken is not None:
-            found[spec.name] = f"it breaks {broken}"
-    return found
+            reasons[spec.name] = f"it breaks {broken}"
+    return reasons
 
 
 def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
@@ -72,10 +68,10 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
     """
     problem = session.problem(profile=profile, is_free=True)
     able = np.flatnonzero(problem.supported.all(axis=0))
-    if problem.costs is None or not len(able):
+    if not len(able):
         return {}
-    peaks = MemoryCheck(problem.costs, problem.semantics).peak_bytes(np.full(problem.num_units, able[0]))
-    peak = float(peaks.max())
+    check = MemoryCheck(problem.known_costs, problem.semantics)
+    peak = float(check.peak_bytes(np.full(problem.num_units, able[0])).max())
     return {
         name: f"an inference peaks at {in_bytes(peak)}, and it has {in_bytes(limit)}"
         for name, limit in session.memory_limits(profile).items()
@@ -93,8 +89,8 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
     device = np.array(index.positions(chosen))
     units = session.model.of_units(problem, device)
     taken = resident_weight_bytes(session.graph, device, session.widens)
-    if units is not None and problem.costs is not None:
-        taken = np.maximum(taken, MemoryCheck(problem.costs, problem.semantics).peak_bytes(units))
+    if units is not None:
+        taken = np.maximum(taken, MemoryCheck(problem.known_costs, problem.semantics).peak_bytes(units))
     for name, size in zip(problem.devices, taken.tolist(), strict=True):
         if size > limits.get(name, np.inf) * (1 + MEMORY_TOLERANCE):
             return f"it takes {in_bytes(size)} on {name}, which has {in_bytes(limits[name])}"
@@ -175,17 +171,17 @@ def _admitted(
         work: Seconds, or FLOPs, of each unit on the device [U], by which stretches are halved.
         limit: Largest relative difference of outputs.
     """
-    found = np.empty(0, dtype=np.int64)
+    admitted = np.empty(0, dtype=np.int64)
     waiting = deque(_halves(movable, work))
     while waiting and not is_over():
         stretch = waiting.popleft()
         trial = placement.copy()
-        trial[np.concatenate([found, stretch])] = device
+        trial[np.concatenate([admitted, stretch])] = device
         if difference(Plan(trial)) <= limit:
-            found = np.concatenate([found, stretch])
+            admitted = np.concatenate([admitted, stretch])
         elif len(stretch) > max(SMALLEST_SHARE * len(movable), 1):
             waiting.extend(_halves(stretch, work))
-    return found
+    return admitted
 
 
 def _halves(units: IntArray, work: FloatArray) -> list[IntArray]:

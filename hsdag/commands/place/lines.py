@@ -118,11 +118,11 @@ def memory_sentence(
     if not state_bytes_per_token or not weight_bytes or not contexts:
         return ""
     said = []
-    for name, each in weight_bytes.items():
-        if not each:
+    for name, size in weight_bytes.items():
+        if not size:
             continue
         token = state_bytes_per_token.get(name, 0.0)
-        fixed = each - token * contexts[-1]
+        fixed = size - token * contexts[-1]
         lengths = [contexts[-1], *(n for n in MORE_CONTEXT if n > contexts[-1])]
         at = ", ".join(f"{in_bytes(fixed + token * n)} at {n}" for n in lengths)
         said.append(f"{name} {in_bytes(fixed)} and {in_bytes(token)} a token ({at})")

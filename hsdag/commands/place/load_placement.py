@@ -27,9 +27,9 @@ def load_placement(source: str | Path | Placement | PlaceResult) -> Placement:
 
     from hsdag.commands.place.run_folder import RunFolder
 
-    found = RunFolder.load(source).placement
-    if found is None:
+    placement = RunFolder.load(source).placement
+    if placement is None:
         raise SearchError(
             f"the search in {source} has not ended: finish it with {option('resume')}, or name a placement file"
         )
-    return found
+    return placement

@@ -125,9 +125,9 @@ def read_model(source: Any, inputs: ModelInputs, folder: Path) -> LoadedModel:
         model.set_friendly_name(name)
     else:
         path, name = folder / "model.xml", None
-        given = load_model(source, shapes, spare=spare, dynamic=bool(scenarios))
-        model = save_ir(given, path, GIVE_THE_FILE).clone()
-        model.set_friendly_name(given.get_friendly_name())
+        in_memory = load_model(source, shapes, spare=spare, dynamic=bool(scenarios))
+        model = save_ir(in_memory, path, GIVE_THE_FILE).clone()
+        model.set_friendly_name(in_memory.get_friendly_name())
     if shapes or spare:
         fixed = [port for port in model.inputs if port.get_partial_shape().is_static]
         shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}
@@ -236,21 +236,21 @@ class PlacedModel:
         return problem if self.pinned is None else with_pins(problem, self.pinned)
 
     def priced(
-        self, problem: Problem, profile: ModelProfile, memory_bytes: FloatArray | None = None, *, by_op: bool = False
+        self, problem: Problem, profile: ModelProfile, limits: Mapping[str, float], *, by_op: bool = False
     ) -> Problem:
         """Return the placement problem with the costs of a profile.
 
         Args:
             problem: The problem without costs; that of a workload is made anew, with the costs of its ops.
-            profile: The profile.
-            memory_bytes: Memory of each device [D]; by default that of the profile.
+            limits: Bytes of memory by device; others have what the profile says.
             by_op: Whether the executor starts every op by itself.
         """
-        limits = profile.memory_bytes if memory_bytes is None else memory_bytes
-        known = profile.costs(self.graph, by_op=by_op or self.labels is not None)
+        of_profile = zip(self.devices, profile.memory_bytes.tolist(), strict=True)
+        memory_bytes = np.array([limits.get(spec.name, size) for spec, size in of_profile])
+        costs = profile.costs(self.graph, by_op=by_op or self.labels is not None)
         if self.labels is None:
-            return with_costs(problem, known, limits)
-        problem = problem_of(replace(known, labels=self.labels, memory_bytes=limits), self.objective)
+            return with_costs(problem, costs, memory_bytes)
+        problem = problem_of(replace(costs, labels=self.labels, memory_bytes=memory_bytes), self.objective)
         return problem if self.pinned is None else with_pins(problem, self.pinned)
 
     def of_units(self, problem: Problem, devices: Sequence[int] | IntArray) -> IntArray | None:
@@ -265,14 +265,9 @@ class PlacedModel:
         if len(devices):
             home = np.asarray(devices, dtype=np.int64)
             rising = np.argsort(self.graph.flops, kind="stable")
-            known = rising[home[rising] >= 0]
-            placement[problem.units.partition.labels[known]] = home[known]  # the heaviest op decides, as the last
+            placed = rising[home[rising] >= 0]
+            placement[problem.units.partition.labels[placed]] = home[placed]  # the heaviest op decides, as the last
         return placement if (placement >= 0).all() and problem.is_legal(placement) else None
-
-    def memory_bytes(self, profile: ModelProfile, limits: Mapping[str, float]) -> FloatArray:
-        """Return the memory of each device in bytes [D]: its limit, or else what the profile says."""
-        known = zip(self.devices, profile.memory_bytes.tolist(), strict=True)
-        return np.array([limits.get(spec.name, size) for spec, size in known])
 
     def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
         """Return the costs of placements under an executor."""

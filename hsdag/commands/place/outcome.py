@@ -62,11 +62,7 @@ WORTH_TELLING = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Outcome of a search and its final comparison.
-
-    Attributes:
-        interrupted: Whether the user ended the search.
-    """
+    """Outcome of a search, which the user may have ``interrupted``, and of its final comparison."""
 
     search: Search
     final: FinalComparison
@@ -97,7 +93,7 @@ class Outcome:
             verdict=final.verdicts[final.answer],
             finalists={name: PlanRecord.of(plan, len(devices)) for name, plan in search.plans.items()},
             tally=Tally.of(search.course.events, search.course.num_simulated),
-            members=tuple(Member.of(each) for each in search.course.contributions),
+            members=tuple(map(Member.of, search.course.contributions)),
             settings=self.settings,
             search_s=search.course.seconds,
             budget_s=options.budget_s,
@@ -115,7 +111,7 @@ class Outcome:
             model_path=None if loaded.name is None or loaded.is_workload else str(loaded.path.resolve()),
             environment={**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware},
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
-            samples={name: [list(each) for each in own.rounds] for name, own in final.comparison.samples.items()},
+            samples={name: list(map(list, of_one.rounds)) for name, of_one in final.comparison.samples.items()},
             costs=CostsRecord.of(search.course.calibrated),
             timeline=None if folder is None or self.interrupted else self._timeline(),
         )
@@ -219,8 +215,8 @@ class Outcome:
         if len(session.devices.placed) == 1:
             more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else ", or divide the CPU"
             only = session.devices.placed[0].name
-            known = [each for each in self.settings if each.device == only]
-            return one_device_sentence(known[0] if known else None, only, more)
+            settings = next((raced for raced in self.settings if raced.device == only), None)
+            return one_device_sentence(settings, only, more)
         lead = Lead(
             final.answer,
             final.best_single,
@@ -236,10 +232,10 @@ class Outcome:
     def _alternatives(self) -> Alternatives:
         """Return other ways to run the model, as far as they were compared."""
         search, final, comparison = self.search, self.final, self.final.comparison
-        own = [name for name in final.candidates.automatic if name.removeprefix(UNDER_HETERO) not in search.plans]
+        openvinos = [n for n in final.candidates.automatic if n.removeprefix(UNDER_HETERO) not in search.plans]
         twin, words = self._other_executor()
         return Alternatives(
-            automatic=family_ratios(comparison, own, final.answer),
+            automatic=family_ratios(comparison, openvinos, final.answer),
             ignored=ignored(search.options),
             over_twin=comparison.ratio(final.answer, twin) if twin in comparison.samples else None,
             twin=words,
@@ -296,14 +292,13 @@ class Outcome:
                 wanted.add(f"compile {name}")
         if versus != final.answer or versus is None or len(search.session.devices.placed) == 1:
             return wanted
-        few = {name: over for name, over in final.ratios.items() if name in too_few_rounds(final.ratios)}
-        for name in [each for each in finalists if each in few]:
-            wanted.add(f"tell {name} from {versus}", budget_s * MIN_ROUNDS_TO_CLAIM / few[name].num_rounds)
-        nearest = self.not_chosen.nearest
-        if nearest is not None and nearest[1].is_known and not nearest[1].is_slower:
-            times = times_to_tell(nearest[1])
+        for name in [finalist for finalist in finalists if finalist in too_few_rounds(final.ratios)]:
+            wanted.add(f"tell {name} from {versus}", budget_s * MIN_ROUNDS_TO_CLAIM / final.ratios[name].num_rounds)
+        if self.not_chosen.nearest is not None:
+            name, over = self.not_chosen.nearest
+            times = times_to_tell(over) if over.is_known and not over.is_slower else None
             if times is not None:
-                wanted.add(f"tell {nearest[0]} from {versus}", times * budget_s)
+                wanted.add(f"tell {name} from {versus}", times * budget_s)
         return wanted
 
     @property
@@ -334,10 +329,10 @@ class Outcome:
         if final.others >= BUSY:
             return ""
         median_s = {name: final.comparison.median(name) for name in final.comparison.samples}
-        alone_s = {each.device.name: each.latency_s or 0.0 for each in search.profile.times}
+        alone_s = {times.device.name: times.latency_s or 0.0 for times in search.profile.times}
         least = least_s(search.problem, search.costs)
         if search.proposals is not None:
-            least = min([least, search.proposals.least_s(), *(each.predicted_s for each in search.shardings.values())])
+            least = min([least, search.proposals.least_s(), *(way.predicted_s for way in search.shardings.values())])
         return left_to_gain(least, alone_s, median_s, median_s[final.answer], list(alone_s))
 
     @property
@@ -346,18 +341,18 @@ class Outcome:
         search, session, answer = self.search, self.search.session, self.final.answer
         names, proposals = search.problem.devices, search.proposals
         if answer in search.shardings and proposals is not None:
-            return dict(weights_by_device(session, proposals.sharded(search.shardings[answer])))
+            return weights_by_device(session, proposals.sharded(search.shardings[answer]))
         if answer in search.copies:
             copies, graph = search.copies[answer], session.graph
-            each = [resident_weight_bytes(graph, homes, session.widens) for homes in copies.homes(search.problem)]
+            of_copies = [resident_weight_bytes(graph, homes, session.widens) for homes in copies.homes(search.problem)]
             if isinstance(copies.pipeline, Sharding) and proposals is not None:
-                each.append(np.array([*weights_by_device(session, proposals.sharded(copies.pipeline)).values()]))
-            return dict(zip(names, np.sum(each, axis=0).tolist(), strict=True))
+                of_copies.append(np.array([*weights_by_device(session, proposals.sharded(copies.pipeline)).values()]))
+            return dict(zip(names, np.sum(of_copies, axis=0).tolist(), strict=True))
         if not set(self.devices) <= set(names):
             return {}
         placed = np.array(session.devices.index.positions(self.devices))
-        held = resident_weight_bytes(session.graph, placed, session.widens)
-        return dict(zip(names, held.tolist(), strict=True))
+        size_bytes = resident_weight_bytes(session.graph, placed, session.widens)
+        return dict(zip(names, size_bytes.tolist(), strict=True))
 
     @property
     def state_bytes_per_token(self) -> dict[str, float]:
@@ -366,14 +361,14 @@ class Outcome:
         The state is that of the scenario with the longest context.
         """
         search, session, answer = self.search, self.search.session, self.final.answer
-        tokens = [context_of(each.tokens) for each in session.scenarios if each.tokens]
-        if not tokens or answer in search.shardings or answer in search.copies:
+        contexts = [context_of(scenario.tokens) for scenario in session.scenarios if scenario.tokens]
+        if not contexts or answer in search.shardings or answer in search.copies:
             return {}
-        graph, found = session.graph, dict.fromkeys(search.problem.devices, 0.0)
-        for v in np.flatnonzero([each == "ReadValue" for each in graph.op_types]).tolist():
+        graph, per_token = session.graph, dict.fromkeys(search.problem.devices, 0.0)
+        for v in np.flatnonzero(np.array(graph.op_types) == "ReadValue").tolist():
             device = self.devices[v]
-            found[device] = found.get(device, 0.0) + float(graph.weight_bytes[v]) / max(tokens)
-        return {name: size for name, size in found.items() if size}
+            per_token[device] = per_token.get(device, 0.0) + float(graph.weight_bytes[v]) / max(contexts)
+        return {name: size for name, size in per_token.items() if size}
 
     def _devices_of(self, name: str) -> list[str] | None:
         """Return the device of every op of a placement [N]; None for any other candidate."""
@@ -391,19 +386,18 @@ class Outcome:
             return ops_by_device(session, search.shardings[name])
         if name in search.copies:
             copies = search.copies[name]
-            held = np.bincount(np.concatenate(copies.homes(problem)), minlength=len(problem.devices))
-            found = dict(zip(problem.devices, held.tolist(), strict=True))
+            counts = np.bincount(np.concatenate(copies.homes(problem)), minlength=len(problem.devices)).tolist()
             shards = ops_by_device(session, copies.pipeline) if isinstance(copies.pipeline, Sharding) else {}
-            return {device: count + shards.get(device, 0) for device, count in found.items()}
+            return {name: n + shards.get(name, 0) for name, n in zip(problem.devices, counts, strict=True)}
         placed = self._devices_of(name)
         if placed is not None:
             return {device: placed.count(device) for device in problem.devices}
-        own = session.devices.defaults
-        shown = {device.openvino_name: own.get(device.name, device.name) for device in session.devices.all}
+        chosen = session.devices.defaults
+        shown = {device.openvino_name: chosen.get(device.name, device.name) for device in session.devices.all}
         if name.startswith("HETERO:"):
             target = self.final.candidates.automatic[name].target
-            chosen = Counter(shown.get(device, device) for device in session.automatic_ops(target))
-            return {device: count for device, count in chosen.items() if device}
+            ops = Counter(shown.get(device, device) for device in session.automatic_ops(target))
+            return {device: count for device, count in ops.items() if device}
         devices = self.final.opened[name].devices
         return {shown.get(devices[0], devices[0]): session.graph.num_ops} if len(devices) == 1 else {}
 
@@ -435,12 +429,9 @@ def with_lines(result: PlaceResult, following: str | None = None) -> PlaceResult
     if result.run_folder is not None:
         written += f"{'; the search' if written else 'The search is'} in {result.run_folder}"
     following = following or next_command(result.placement, result.model_path, result.placement_file, result.run_folder)
-    objection = result.verdict.reason
-    doubts = [f"Warning: {each}." for each in result.warnings if objection is not None and each.endswith(objection)]
-    begun = result.model_copy(update={"lines": (*doubts, result.run, result.sentence)})
     memory = memory_sentence(result.weight_bytes, result.state_bytes_per_token, result.scenarios)
     last = [memory, result.setting, written and f"{written}.", following and f"Next: {following}"]
-    return result.model_copy(update={"lines": tuple(filter(None, [*begun.summary, *last]))})
+    return result.model_copy(update={"lines": tuple(filter(None, [*result.summary, *last]))})
 
 
 def _versions() -> dict[str, str]:

@@ -53,14 +53,9 @@ class Deadline:
     end_s: float = math.inf
     should_stop: Callable[[], bool] = lambda: False
 
-    @property
-    def left_s(self) -> float:
-        """Seconds until that moment; negative after it."""
-        return self.end_s - time.monotonic()
-
     def is_over(self, takes_s: float = 0.0) -> bool:
         """Return whether a step that takes this many seconds would end too late, or should not begin."""
-        return self.should_stop() or takes_s > self.left_s
+        return self.should_stop() or takes_s > self.end_s - time.monotonic()
 
 
 @dataclass(frozen=True)

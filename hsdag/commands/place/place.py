@@ -74,6 +74,8 @@ def run_place(
     _check_paths(run_folder, output, resume=resume)
     watcher.on_phase("loading devices")
     devices, fixed = settled(devices_of(options), options.start, run_folder if resume else None)
+    if resume and len(devices.placed) == 1:
+        raise SearchError(f"on one device there is no search to resume; leave out {option('resume')}")
     watcher.on_phase("reading the model")
     with _session(source, devices, options) as session, compiling_at_most(KERNELS_SHARE * options.budget_s):
         left = ask(TorchMeasurer.left_to_openvino)
@@ -89,9 +91,8 @@ def run_place(
         session.client.should_abandon = lambda: False
         search = Search(session, options, watcher, begin_s, tuned=tuned, kinds=kinds, wanted=wanted)
         if len(devices.placed) == 1:
-            if resume:
-                raise SearchError(f"on one device there is no search to resume; leave out {option('resume')}")
-            search.profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
+            if options.memory_bytes:
+                search.profile = search.time.profile = session.profile(on_step=watcher.on_phase)
             return _conclude(search, start, output)
         tried_s = time.monotonic() - begin_s - read_s
         with pool_of(options.workers, watcher.note) as pool:
@@ -112,7 +113,8 @@ def _check_paths(run_folder: Path | None, output: Path | None, *, resume: bool) 
     if output is not None:
         check_writable(output)
     if run_folder is not None:  # missing parent folders are made as well
-        check_writable(next(each for each in (run_folder, *run_folder.parents) if each.parent.exists()), is_folder=True)
+        folders = (run_folder, *run_folder.parents)
+        check_writable(next(folder for folder in folders if folder.parent.exists()), is_folder=True)
         if resume and not (run_folder / RUN).is_file():
             raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without {option('resume')}")
 
@@ -157,8 +159,9 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     interrupted = watcher.should_stop()
     candidates = _candidates(search, start, interrupted=interrupted)
     left_s = options.budget_s - (time.monotonic() - search.time.begin_s)
-    whole_s, limit_s = search.time.pace(search.profile).comparison_s(options.budget_s, options.protocol, left_s)
-    is_late = left_s < LATE * search.time.pace(search.profile).comparison_s(options.budget_s, options.protocol)[0]
+    pace = search.time.pace
+    whole_s, limit_s = pace.comparison_s(options.budget_s, options.protocol, left_s)
+    is_late = left_s < LATE * pace.comparison_s(options.budget_s, options.protocol)[0]
     watcher.on_left(INTERRUPTED_LIMIT_S if interrupted else whole_s)
     final = final_comparison(
         session.runner,
@@ -166,8 +169,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         TimeLimits(
             replace(options.protocol, limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s),
             end_s=search.time.begin_s + options.budget_s,
-            after_s=search.time.pace(search.profile).check_s,
-            opening_s=search.time.pace(search.profile).opening_s,
+            after_s=pace.check_s,
+            opening_s=pace.opening_s,
         ),
         check_of(session, options),
         rng=np.random.default_rng(options.seed),
@@ -190,15 +193,15 @@ def _candidates(search: Search, start: Mapping[str, Candidate], *, interrupted: 
     session, options, profile = search.session, search.options, search.profile
     placed = proposed_candidates(search)
     if interrupted:
-        placed = {name: each for name, each in placed.items() if was_timed(search, name)}
+        placed = {name: candidate for name, candidate in placed.items() if was_timed(search, name)}
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
         baselines = {
             f"{UNDER_HETERO}{name}": session.placed(search.problem, plan) for name, plan in search.plans.items()
         }
     if len(session.devices.placed) > 1:
-        own = automatic_candidates(session)
-        baselines = {n: each for n, each in own.items() if not is_one_device(session, each.target)} | baselines
+        automatic = automatic_candidates(session).items()
+        baselines = {name: c for name, c in automatic if not is_one_device(session, c.target)} | baselines
     ruled_out = too_large(session, profile)
     disallowed = disallowed_devices(session, options, profile)
     if options.start is not None and profile is not None:
@@ -215,7 +218,7 @@ def _candidates(search: Search, start: Mapping[str, Candidate], *, interrupted: 
     )
 
 
-def keep_better(output: Path, found: Placement) -> str | None:
+def keep_better(output: Path, placement: Placement) -> str | None:
     """Rename the placement in ``output`` if an earlier search of the same model measured it to be faster.
 
     Returns a note about that; None if nothing was renamed.
@@ -224,17 +227,17 @@ def keep_better(output: Path, found: Placement) -> str | None:
         before = Placement.load(output)
     except HsdagError:
         return None
-    same = before.model.fingerprint == found.model.fingerprint and before.objective == found.objective
-    if not same or before.latency is None or found.latency is None:
+    is_alike = (before.model.fingerprint, before.objective) == (placement.model.fingerprint, placement.objective)
+    if not is_alike or before.latency is None or placement.latency is None:
         return None
-    if before.latency.median_s >= found.latency.median_s:
+    if before.latency.median_s >= placement.latency.median_s:
         return None
     names = (output.with_suffix(f".{number}{output.suffix}") for number in itertools.count(1))
     kept = next(name for name in names if not name.exists())
     output.rename(kept)
     return (
         f"{output} held a placement that took {1e3 * before.latency.median_s:.4g} ms in its search, and this one takes "
-        f"{1e3 * found.latency.median_s:.4g} ms: it is kept as {kept}; {option('start')} {kept} compares the two"
+        f"{1e3 * placement.latency.median_s:.4g} ms: it is kept as {kept}; {option('start')} {kept} compares the two"
     )
 
 
@@ -251,31 +254,35 @@ def slow_devices(search: Search, times: float) -> set[str]:
 
     If the search measured no device, the times from before the search count.
     """
-    alone = [each for each in search.course.events if each.score.failure is None and not each.plan.is_split]
+    alone = [event for event in search.course.events if event.score.failure is None and not event.plan.is_split]
     if not alone:
         return {spec.name for spec in search.session.devices.all if search.kinds.times.get(spec.name, 0.0) > times}
-    most_s = times * min(each.score.value for each in alone)
-    return {search.problem.devices[each.plan.placement[0]] for each in alone if each.score.value > most_s}
+    most = times * min(event.score.value for event in alone)
+    return {search.problem.devices[event.plan.placement[0]] for event in alone if event.score.value > most}
 
 
 def proposed_candidates(search: Search) -> dict[str, Candidate]:
     """Return the candidates that a search proposes, by name, the most promising first."""
     session, executor, plans = search.session, search.options.search_executor, search.plans
-    own = {n: session.placed(search.problem, plan, executor) for n, plan in plans.items() if plan in search.finalists}
+    finalists = [
+        (name, session.placed(search.problem, plan, executor))
+        for name, plan in plans.items()
+        if plan in search.finalists
+    ]
     under_hetero = {
         f"{UNDER_HETERO}{name}": session.placed(search.problem, plan)
         for name, plan in plans.items()
         if plan == search.under_hetero
     }
-    placed = dict([*list(own.items())[:1], *under_hetero.items(), *list(own.items())[1:]])
-    divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
+    placed = dict([*finalists[:1], *under_hetero.items(), *finalists[1:]])
+    divided = {name: sharded_candidate(session, sharding) for name, sharding in search.shardings.items()}
     divided |= {name: copies.candidate(session, search.problem) for name, copies in search.copies.items()}
-    ran = [each for each in search.course.events if each.score.failure is None]
+    ran = [event for event in search.course.events if event.score.failure is None]
     alone, split = ([e.score.value for e in ran if e.plan.is_split is kind] for kind in (False, True))
     # devices may be slower or faster now than when the model was profiled
     of_profile = min(alone) / search.proposals.whole_s if search.proposals is not None and alone else 1.0
-    predicted_s = [of_profile * each.predicted_s for each in search.shardings.values()]
-    predicted_s += [each.period_s for each in search.copies.values()]
+    predicted_s = [of_profile * sharding.predicted_s for sharding in search.shardings.values()]
+    predicted_s += [copies.period_s for copies in search.copies.values()]
     is_first = min(predicted_s, default=np.inf) < min(split, default=np.inf)
     return {**divided, **placed} if is_first else {**placed, **divided}
 
@@ -297,8 +304,8 @@ def automatic_candidates(session: Session) -> dict[str, Candidate]:
     candidates, devices = dict[str, Candidate](), session.devices
     shown = DeviceIndex(devices.all)
     is_steady = session.model.objective.is_steady
-    own = plain_targets(devices.all) if session.is_on_torch else automatic_targets(devices.placed, devices.rivals)
-    for target in own:
+    targets = plain_targets(devices.all) if session.is_on_torch else automatic_targets(devices.placed, devices.rivals)
+    for target in targets:
         mode, _, names = target.partition(":")
         label = ",".join(shown.named(shown.openvino_positions(names.split(","))))
         cumulative = {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"} if is_steady and mode == "AUTO" else {}

@@ -89,11 +89,11 @@ def within_largest_difference(
     def difference(plan: Plan) -> float:
         try:
             session.runner.open(_TRIAL, session.placed(problem, plan, options.search_executor))
-            found = verifier.compared(_TRIAL).difference
+            distance = verifier.compared(_TRIAL).difference
             session.runner.close(_TRIAL)
         except CandidateFailed:
             return np.inf
-        relative = None if found is None else found["max_relative"]
+        relative = None if distance is None else distance["max_relative"]
         return np.inf if relative is None else relative
 
     restricted, sentences = within_difference(problem, verifier.check.least, difference, deadline.is_over)
@@ -103,7 +103,7 @@ def within_largest_difference(
 
 
 def with_timed(
-    found: Sequence[Sharding], whole_s: float, kinds: Kinds, note: Callable[[str], None], *, gains: bool
+    ways: Sequence[Sharding], whole_s: float, kinds: Kinds, note: Callable[[str], None], *, gains: bool
 ) -> list[Sharding]:
     """Add the sharding that was timed before the search, unless it has lost.
 
@@ -111,18 +111,18 @@ def with_timed(
 
     Args:
         whole_s: Predicted seconds of the model on the fastest device.
-        gains: Whether one of the shardings found is predicted to gain something.
+        gains: Whether one of ``ways`` is predicted to gain something.
     """
     early, times = kinds.sharding, kinds.times.get(SHARDS)
     if early is None or times is None:
-        return [*found]
+        return [*ways]
     if kinds.has_lost(SHARDS) and not gains:
         note(f"{LOST} {times:.2f} {TIMED}")
         return []
-    if kinds.is_near(SHARDS) and early not in found:
+    if kinds.is_near(SHARDS) and early not in ways:
         at = int(gains)
-        return [*found[:at], replace(early, predicted_s=times * whole_s), *found[at:]]
-    return [*found]
+        return [*ways[:at], replace(early, predicted_s=times * whole_s), *ways[at:]]
+    return [*ways]
 
 
 def measured_shardings(

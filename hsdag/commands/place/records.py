@@ -82,8 +82,8 @@ class CostsRecord(Record):
     def applied(self, costs: PlacementCosts) -> PlacementCosts:
         """Return the profile's costs with the figures of this record. Raises ValueError if these do not fit."""
         if isinstance(costs, HeteroCosts) and self.time_s is not None:
-            known: dict[str, Any] = {name: numbers(getattr(self, name), *ends) for name, ends in OF_HETERO.items()}
-            return HeteroCosts(costs.collector, replace(costs.costs, **known, source=CostSource.CALIBRATED))
+            fields: dict[str, Any] = {name: numbers(getattr(self, name), *ends) for name, ends in OF_HETERO.items()}
+            return HeteroCosts(costs.collector, replace(costs.costs, **fields, source=CostSource.CALIBRATED))
         if isinstance(costs, WorkConservingCosts) and self.parameters is not None:
             if len(self.parameters) != len(costs.parameters):
                 raise ValueError("the costs are for other devices")
@@ -120,11 +120,6 @@ class Row(Record):
         """Ratio to the best single device, with its interval."""
         low, high = self.ci95
         return Ratio(self.ratio, low or 0.0, np.inf if high is None else high, self.rounds)
-
-    @property
-    def interval_text(self) -> str:
-        """Interval as in tables, or words that there were too few rounds."""
-        return self.over.interval_text
 
 
 class ScenarioRecord(Record):
@@ -164,8 +159,8 @@ class Tally(Record):
         simulated = f", {self.simulated:,} simulated" if self.simulated else ""
         if not self.failures:
             return f"{placements_were(self.tried)} measured{simulated}"
-        known = list(dict.fromkeys(shortened(reason, LONGEST_REASON) for reason in self.failures))
-        reasons = "; ".join([*known[:SHOWN_REASONS], *["..."] * (len(known) > SHOWN_REASONS)])
+        shown = list(dict.fromkeys(shortened(reason, LONGEST_REASON) for reason in self.failures))
+        reasons = "; ".join([*shown[:SHOWN_REASONS], *["..."] * (len(shown) > SHOWN_REASONS)])
         measured = self.tried - self.num_failed
         left = f"{measured} measured" if measured else "none was measured"
         return f"{placements_were(self.tried)} tried; {self.num_failed} failed ({reasons}), {left}{simulated}"

@@ -143,8 +143,8 @@ class PlaceResult(Displayable, Record):
     @property
     def comparison(self) -> LatencyComparison:
         """Final comparison of the candidates that ran."""
-        rounds = {name: tuple(map(tuple, each)) for name, each in self.samples.items()}
-        return LatencyComparison({name: Samples(each) for name, each in rounds.items()}, {})
+        samples = {name: Samples(tuple(map(tuple, rounds))) for name, rounds in self.samples.items()}
+        return LatencyComparison(samples, {})
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return columns and cells of the comparison, the fastest candidate first."""
@@ -173,10 +173,11 @@ class PlaceResult(Displayable, Record):
     @property
     def summary(self) -> tuple[str, ...]:
         """Sentences on doubts of outputs, what to run, its gain, warnings, and what could still be gained."""
-        at = self.lines.index(self.sentence) if self.sentence in self.lines else 1
         warnings = [f"Warning: {warning}." for warning in self.warnings]
-        said = (*self.lines[:at], self.sentence, *warnings, self.bound, self.wanted)
-        return tuple(filter(None, dict.fromkeys(said)))
+        objection = self.verdict.reason
+        doubts = [] if objection is None else [each for each in warnings if each.endswith(f"{objection}.")]
+        sentences = (*doubts, self.run, self.sentence, *warnings, self.bound, self.wanted)
+        return tuple(filter(None, dict.fromkeys(sentences)))
 
     @property
     def said(self) -> tuple[str, ...]:

@@ -131,9 +131,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     that were among the best when found, are appended and synced to disk, one JSON object per line; a line cut short by
     a kill is dropped when the search is resumed. A folder that is created or resumed is locked against other searches
     until its context is left.
-
-    Attributes:
-        state: File with the state of the placer.
     """
 
     def __init__(self, path: Path, record: RunRecord, lock: FileLock | None = None) -> None:
@@ -141,8 +138,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.record = record
         self._lock = lock
         self.events_path, self.candidates_path = path / EVENTS, path / "candidates.jsonl"
-        self.policy_path = path / "policy.safetensors"
-        self.state = StateFile(self.policy_path)
+        self.state = StateFile(path / "policy.safetensors")  # of the placer
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
@@ -177,10 +173,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     @staticmethod
     def resume(path: Path, record: RunRecord) -> RunFolder:
         """Lock a run folder to continue its search. Raises SearchError if its record differs from ``record``."""
-        found = read_record(path)
+        kept = read_record(path)
         names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # depends on the others
         for name in names:
-            if name not in _OF_THE_COMMAND and getattr(found, name) != getattr(record, name):
+            if name not in _OF_THE_COMMAND and getattr(kept, name) != getattr(record, name):
                 what = _other(name)
                 raise SearchError(
                     f"{path} is a search with {what}; resume it with the settings it was "
@@ -311,8 +307,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         share = find_preset(self.record.method, self.record.preset).max_share
         problem = model.problem(refused, () if profile is None else profile.fused, max_share=share)
         if profile is not None:
-            limits = model.memory_bytes(profile, self.record.memory_bytes)
-            problem = model.priced(problem, profile, limits, by_op=self.executor == "cuda")
+            problem = model.priced(problem, profile, self.record.memory_bytes, by_op=self.executor == "cuda")
         if problem.num_units != self.record.num_units:
             raise FileFormatError(
                 f"{self.path / GRAPH} has {problem.num_units} placement units, but {RUN} was about "

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,6 @@ from hsdag.commands.place.tuning import Tuned
 from hsdag.commands.place.verifying import Verifier, check_of
 from hsdag.commands.place.wanted import Wanted
 from hsdag.ir.graph.state import results_by_chance
-from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Limits
 from hsdag.methods.shards.choice import Sharding
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -74,9 +72,7 @@ class Course:
     """What a search did.
 
     Attributes:
-        events: Plans that were measured.
         num_simulated: Number of plans that were only simulated.
-        contributions: Turns of the methods.
         calibrated: Costs as calibrated by the measurements.
         seconds: Seconds that the search took, with the steps before it.
     """
@@ -98,17 +94,12 @@ class Search:
         tuned: Devices whose settings were raced, by name.
         kinds: Result of timing each kind of answer before the search.
         wanted: Steps for which there was no time.
-        time: Seconds of the search within the budget.
-        problem: Problem of placing the model's units.
         profile: Profile of the model; None if nothing is simulated or it could not be profiled.
         unprofiled: Why there is no profile although there should be one; else None.
-        costs: Costs by the profile.
         proposals: Proposals of ways to divide the model; None if it is not to be divided.
         shardings: Ways to divide ops that are worth comparing, by name.
-        folder: Folder that the search is kept in.
         finalists: Plans worth comparing, the best first.
         under_hetero: Plan that suits HETERO best, if the executor is ``auto``.
-        course: What the search did.
     """
 
     def __init__(
@@ -145,8 +136,7 @@ class Search:
         """Search by the method and reward of the options.
 
         Args:
-            run_folder: Folder to keep the search in.
-            resume: Whether to continue the search in that folder.
+            resume: Whether to continue the search that ``run_folder`` holds.
             pool: Worker processes that help to simulate.
 
         Raises DeviceError if the model cannot be profiled, OptionError for what the method cannot search, SearchError
@@ -155,9 +145,7 @@ class Search:
         session, options, watcher = self.session, self.options, self.watcher
         begin_s = time.monotonic()
         session.client.should_abandon = watcher.should_stop
-        session.client.on_wait = watcher.on_phase
         self.prepare()
-        profile = self.profile
         verifier = Verifier(session.runner, check_of(session, options))
         if verifier.check.is_limit:
             self.problem = within_largest_difference(session, options, watcher, self.problem, verifier)
@@ -174,11 +162,11 @@ class Search:
             options.search_executor,
             objection=(lambda key: verifier.compared(key).reason) if verifier.check.is_limit else None,
         )
-        limit_s = min(MEASURED_SHARE * options.budget_s, self.time.most_s(profile) - self.time.spent_s)
+        limit_s = min(MEASURED_SHARE * options.budget_s, self.time.most_s - self.time.spent_s)
         if self.shardings and self.proposals is not None and limit_s > 0:  # otherwise the comparison measures them
-            opening_s = self.time.pace(profile).opening_s
+            opening_s = self.time.pace.opening_s
             self.shardings = measured_shardings(self.shardings, self.proposals, self.kinds, watcher, limit_s, opening_s)
-        self.time.begin_search(profile)
+        self.time.begin_search()
         is_short = self.time.is_short(problem.num_devices)
         driver = Driver(
             placer,
@@ -192,7 +180,7 @@ class Search:
         )
         self.time.note_if_over(driver.recorder)
         in_stages = staged(problem)
-        hybrid = self._search(driver, placer, in_stages, is_short=is_short)
+        hybrid = self._search(driver, in_stages, is_short=is_short)
         num_simulated = self._choose(driver.recorder, hybrid, in_stages)
         session.client.should_abandon = lambda: False
         verifier.close()
@@ -229,6 +217,7 @@ class Search:
         self.profile, self.unprofiled = profiled(session, options, self.watcher, self.wanted, spent_s)
         if (profile := self.profile) is None:
             return
+        self.time.profile = profile
         costs = session.model.costs(profile, options.search_executor)
         hetero = costs if isinstance(costs, HeteroCosts) else None
         problem = normalize_objective(session, replace(_problem_of(session, options, profile), ops=hetero), costs)
@@ -240,46 +229,38 @@ class Search:
             note = told_under_hetero(proposals)
         else:
             self.proposals = proposals
-            found = proposals.to_measure(PROPOSED_SHARE * options.budget_s)
-            gains = any(each.predicted_s < proposals.whole_s for each in found)
-            self.shardings = named_ways(
-                with_timed(found, proposals.whole_s, self.kinds, self.watcher.note, gains=gains)
-            )
+            ways = proposals.to_measure(PROPOSED_SHARE * options.budget_s)
+            gains = any(way.predicted_s < proposals.whole_s for way in ways)
+            self.shardings = named_ways(with_timed(ways, proposals.whole_s, self.kinds, self.watcher.note, gains=gains))
             note = None if gains else told_undivided(proposals)
         if note is not None:
             self.watcher.note(note)
 
-    def _search(
-        self, driver: Driver, placer: Placer[Any], in_stages: Sequence[Plan], *, is_short: bool
-    ) -> HybridEvaluator | None:
+    def _search(self, driver: Driver, in_stages: Sequence[Plan], *, is_short: bool) -> HybridEvaluator | None:
         """Evaluate first plans, and let the placer search to its end.
 
-        Returns the evaluator that simulates and measures, if there is one.
-
-        Args:
-            in_stages: Plans to evaluate before all others.
-            is_short: Whether there is no time to measure any.
+        Plans ``in_stages`` are evaluated before all others; if time ``is_short``, none is measured. Returns the
+        evaluator that simulates and measures, if there is one.
         """
-        recorder = driver.recorder
         checkpoint = None if self.folder is None else self.folder.state
         hybrid: HybridEvaluator | None = None
         with contextlib.suppress(SearchStopped):
             if not is_short:
-                own = openvinos_plans(self.session, self.problem)
+                automatic = openvinos_plans(self.session, self.problem)
                 splits = first_splits(self.session, self.options, self.problem, self.kinds, self.profile, self.costs)
-                driver.guess([*in_stages, *own, *splits])
-            is_compiled = self._compile(placer, takes_order=recorder.takes_order)
+                driver.guess([*in_stages, *automatic, *splits])
+            is_compiled = self._compile(driver)
             self.watcher.on_phase("searching")
-            hybrid = _evaluator(self, recorder, placer, is_short=is_short or not is_compiled)
+            hybrid = _evaluator(self, driver, is_short=is_short or not is_compiled)
             if hybrid is not None and (is_short or not is_compiled):
                 hybrid.evaluate(contiguous(self.problem))
             if not is_compiled:
                 self.watcher.note(UNCOMPILED)
-            elif hybrid is None or is_short or self.options.resolved_reward != "hybrid" or placer.learns:
+            elif hybrid is None or is_short or self.options.resolved_reward != "hybrid" or driver.placer.learns:
                 driver.search(hybrid, checkpoint)
-                _report(driver, self.watcher)
+                _report(driver)
             else:
-                search_in_slices(driver, self.problem, hybrid, self.watcher, checkpoint)
+                search_in_slices(driver, hybrid, checkpoint)
         return hybrid
 
     def _choose(self, recorder: RecordingEvaluator, hybrid: HybridEvaluator | None, in_stages: Sequence[Plan]) -> int:
@@ -305,7 +286,7 @@ class Search:
             self.under_hetero = plans[int(np.argmin(values))]
         return num_simulated
 
-    def _compile(self, placer: Placer[Any], *, takes_order: bool) -> bool:
+    def _compile(self, driver: Driver) -> bool:
         """Compile the kernels of the search while there is time, and return whether all of them are compiled."""
         costs, problem = self.costs, self.problem
         if costs is None or self.watcher.should_stop():
@@ -314,7 +295,8 @@ class Search:
         told = partial(self.watcher.on_step, COMPILING)  # as a step: compiling is part of the budget
         with compiling_at_most(self.time.unspent_s), timed_compiling(told):
             evaluate = partial(model_values, problem, costs, some)
-            return compile_search(placer, problem, evaluate, steps=costs.steps, takes_order=takes_order)
+            takes_order = driver.recorder.takes_order
+            return compile_search(driver.placer, problem, evaluate, steps=costs.steps, takes_order=takes_order)
 
 
 def _problem_of(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> Problem:
@@ -344,19 +326,17 @@ def _opened(search: Search, path: Path, *, resume: bool) -> RunFolder:
     return folder
 
 
-def _evaluator(
-    search: Search, measured: RecordingEvaluator, placer: Placer[Any], *, is_short: bool
-) -> HybridEvaluator | None:
+def _evaluator(search: Search, driver: Driver, *, is_short: bool) -> HybridEvaluator | None:
     """Return the evaluator that simulates and measures; None if every placement is to be measured."""
     if search.costs is None:
         return None
-    schedule = HybridSchedule() if placer.learns else HybridSchedule.between_slices()
+    schedule = HybridSchedule() if driver.placer.learns else HybridSchedule.between_slices()
     if is_short or search.options.resolved_reward == "simulated":
         schedule = HybridSchedule.simulated()
     return HybridEvaluator(
         search.problem,
         search.costs,
-        measured,
+        driver.recorder,
         schedule,
         SeenPlans() if search.folder is None else SeenPlans(search.folder.kept, search.folder.keep),
         on_round=search.watcher.on_step,
@@ -375,13 +355,7 @@ def _known(search: Search) -> list[Plan]:
     return [plan]
 
 
-def search_in_slices(
-    driver: Driver,
-    problem: Problem,
-    hybrid: HybridEvaluator,
-    watcher: Watcher,
-    checkpoint: Checkpoint | None = None,
-) -> None:
+def search_in_slices(driver: Driver, hybrid: HybridEvaluator, checkpoint: Checkpoint | None = None) -> None:
     """Search in slices; after each one measure the best plans, recalibrate costs, and continue from the best.
 
     The search ends when measuring finds nothing better. The first slice is short, as the costs are least certain then.
@@ -389,7 +363,7 @@ def search_in_slices(
 
     Raises SearchStopped at the end of the budget.
     """
-    limits = driver.limits
+    limits, problem = driver.limits, driver.problem
     searched_s = 0.0
     for number in itertools.count():
         left_s = driver.recorder.budget.seconds - driver.recorder.elapsed_s
@@ -397,24 +371,24 @@ def search_in_slices(
         if slice_s < LEAST_SLICE * limits.seconds:
             raise SearchStopped
         begin_s = time.monotonic()
-        known = tuple(hybrid.seen.best(NUM_STARTS)) if hybrid.seen.promising(1) else ()
+        starts = tuple(hybrid.seen.best(NUM_STARTS)) if hybrid.seen.promising(1) else ()
         within = replace(
-            limits, seconds=slice_s, seed=limits.seed + number, known=known or limits.known, is_again=bool(known)
+            limits, seconds=slice_s, seed=limits.seed + number, known=starts or limits.known, is_again=bool(starts)
         )
         driver.search(hybrid, checkpoint, problem, within)
         searched_s += time.monotonic() - begin_s
         hybrid.measure_promising()
         if hybrid.rounds.has_converged:
-            _report(driver, watcher)
+            _report(driver)
             return
         if problem.costs is not None:
             ops = None if problem.ops is None else hybrid.costs
             problem = replace(with_costs(problem, hybrid.costs.costs, problem.costs.memory_bytes), ops=ops)
 
 
-def _report(driver: Driver, watcher: Watcher) -> None:
+def _report(driver: Driver) -> None:
     """Add a note if the placer gave up. Raises SearchError if it did and nothing was measured."""
     if driver.note:
         if not driver.recorder.best():
             raise SearchError(driver.note)
-        watcher.note(driver.note)
+        driver.watcher.note(driver.note)

@@ -25,6 +25,7 @@ class SearchTime:
         begin_s: ``time.monotonic`` from which the budget runs.
 
     Attributes:
+        profile: Profile of the model; None before it is profiled, or without one.
         left_s: Seconds for the search when it began, without those for the final comparison.
     """
 
@@ -37,37 +38,38 @@ class SearchTime:
         self._wanted = wanted
         self.begin_s = begin_s
         self.left_s = 0.0
+        self.profile: ModelProfile | None = None
         self._before_s = 0.0  # seconds of the budget before the search
-        self._profile: ModelProfile | None = None
 
     @property
     def spent_s(self) -> float:
         """Seconds of the budget that have passed."""
         return time.monotonic() - self.begin_s
 
-    def pace(self, profile: ModelProfile | None) -> Pace:
-        """Return the seconds of the steps of the final comparison, by what was opened and measured so far, too."""
+    @property
+    def pace(self) -> Pace:
+        """Seconds of the steps of the final comparison, by the profile and by what was opened and measured so far."""
         taken = self._session.runner.taken
         is_steady = Quantity.PERIOD in self._options.objective.quantities
         runs = (REQUESTS_IN_FLIGHT, taken.value_s / RUNS_EACH_ROUND) if is_steady else (1, taken.value_s)
-        return Pace.of(profile, taken.slowest_open_s, *runs, self._session.client.start_s, taken.part_s)
+        return Pace.of(self.profile, taken.slowest_open_s, *runs, self._session.client.start_s, taken.part_s)
 
-    def most_s(self, profile: ModelProfile | None) -> float:
-        """Return the seconds of the budget before the final comparison."""
+    @property
+    def most_s(self) -> float:
+        """Seconds of the budget before the final comparison."""
         options = self._options
-        return options.budget_s - self.pace(profile).comparison_s(options.budget_s, options.protocol)[0]
+        return options.budget_s - self.pace.comparison_s(options.budget_s, options.protocol)[0]
 
-    def begin_search(self, profile: ModelProfile | None) -> None:
-        """Begin the search of a model with this profile now: the steps before it are over."""
-        self._profile = profile
+    def begin_search(self) -> None:
+        """Begin the search now: the steps before it are over."""
         self._before_s = self.spent_s
         self.left_s = self._for_search_s
-        self._watcher.on_left(self.left_s + self._options.budget_s - self.most_s(profile))
+        self._watcher.on_left(self.left_s + self._options.budget_s - self.most_s)
 
     @property
     def _for_search_s(self) -> float:
         """Seconds of the budget between the steps before the search and the final comparison."""
-        return max(self.most_s(self._profile) - self._before_s, 0.0)
+        return max(self.most_s - self._before_s, 0.0)
 
     @property
     def unspent_s(self) -> float:
@@ -77,7 +79,7 @@ class SearchTime:
     def is_short(self, num_devices: int) -> bool:
         """Return whether there is no time to measure before the comparison, and add a note if so."""
         num_first = num_devices + 1
-        pace = Pace.of(self._profile)
+        pace = Pace.of(self.profile)
         measurement = self._options.chosen_preset.measurement
         each_s = pace.compile_s + (measurement.warm_ups + measurement.runs) * pace.run_s
         if self._options.resolved_reward != "hybrid" or self.left_s >= num_first * each_s:
@@ -113,8 +115,9 @@ class SearchTime:
 
         The lack is added to ``wanted``.
         """
-        found = shortage(each_s, left_s, enough)
-        if found is None:
+        lack = shortage(each_s, left_s, enough)
+        if lack is None:
             return None
-        self._wanted.add(f"measure {enough} placements", self._options.budget_s + found[1])
-        return found[0]
+        words, missing_s = lack
+        self._wanted.add(f"measure {enough} placements", self._options.budget_s + missing_s)
+        return words

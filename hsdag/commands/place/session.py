@@ -18,7 +18,6 @@ from hsdag.base.processes import COMPILING_LIMIT_S, CandidateFailed, process_com
 from hsdag.commands.place.loaded_model import ModelInputs, PlacedModel, read_for_torch, read_model
 from hsdag.drawing import in_bytes
 from hsdag.ir.device import DeviceIndex, DeviceSpec
-from hsdag.ir.graph.coarsen import DEFAULT_SHARE
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.placement.divided import regions_of
@@ -52,7 +51,7 @@ TORCH_WORKER_COMMAND = process_command("hsdag.runtime.torch.worker")
 
 
 class Session(AbstractContextManager["Session"]):
-    """A model read in this process and in a worker, whose process leaving the context ends.
+    """A model that this process and a worker have read; the worker ends when the context is left.
 
     Args:
         source: Path, ``ov.Model`` or torch module; also a workload for the executor "cuda". A model in memory is
@@ -89,10 +88,11 @@ class Session(AbstractContextManager["Session"]):
         inputs.check()
         self.is_on_torch = executor == "cuda"
         self._limits, self._pins = dict(memory_bytes or {}), pins
-        known = DeviceIndex(devices.all).names
+        all_names = DeviceIndex(devices.all).names
         for limited in self._limits:
-            if limited not in known:
-                raise OptionError(f"{option('memory')} names device {limited!r}; the devices are {', '.join(known)}")
+            if limited not in all_names:
+                choices = ", ".join(all_names)
+                raise OptionError(f"{option('memory')} names device {limited!r}; the devices are {choices}")
         self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
         with self.until_end:
@@ -105,17 +105,17 @@ class Session(AbstractContextManager["Session"]):
                 self.loaded = read_model(source, inputs, folder)
             graph = self.loaded.graph
             names = devices.index.names
-            held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
-            if names and room < held:
+            needed, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
+            if names and room < needed:
                 raise OptionError(
                     f"{option('memory')} allows {' and '.join(names)} {in_bytes(room)} together; they need at least "
-                    f"{in_bytes(held)}"
+                    f"{in_bytes(needed)}"
                 )
             self.scenarios = self.loaded.scenarios
             self._take(devices, objective)
             self.model_record = ModelRecord.of(self.graph, self.loaded.name)
-            kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
-            self.digest = _digest(self.loaded.path, inputs.file, kinds)
+            texts = [self.model_record.fingerprint, *(scenario.text for scenario in self.scenarios)]
+            self.digest = _digest(self.loaded.path, inputs.file, texts)
             data = inputs.seed, inputs.file, self.scenarios
             setup = WorkerSetup(self.loaded.path, devices.all, self.loaded.shapes, *data, kernels_s)
             command = TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND
@@ -148,8 +148,8 @@ class Session(AbstractContextManager["Session"]):
         The devices must support the same ops as before.
         """
         for old, new in zip(self.devices.placed, devices.placed, strict=True):
-            if (known := self._unsupported.get(_kind(old))) is not None:
-                self._unsupported[_kind(new)] = known
+            if (unsupported := self._unsupported.get(_kind(old))) is not None:
+                self._unsupported[_kind(new)] = unsupported
         self._take(devices, self.model.objective)
         assert isinstance(self.client.setup, WorkerSetup)
         self.client.setup = replace(self.client.setup, devices=devices.all)
@@ -185,8 +185,8 @@ class Session(AbstractContextManager["Session"]):
         """
         problem = self.problem(is_free=True)
         first = problem.supported.argmax(axis=1)
-        each = np.arange(problem.num_devices)
-        carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
+        devices = np.arange(problem.num_devices)
+        carriers = np.where(problem.supported, devices, first[:, None])[problem.units.partition.labels]
         kept = cache or ProfileCache.default()
         run = ProfilingRun(
             self.client,
@@ -208,31 +208,29 @@ class Session(AbstractContextManager["Session"]):
         """Return the placement problem over ``devices.placed``.
 
         Args:
-            max_share: Largest share of the work in one placement unit; by default DEFAULT_SHARE.
+            max_share: Largest share of the work in one placement unit, as in ``PlacedModel.problem``.
             profile: Profile that gives costs, and ops to keep together because they are fused.
             is_free: Whether to leave out pins.
 
         Raises DeviceError if no device supports an op, OptionError for pins that cannot be kept.
         """
         is_free = is_free and bool(self._pins)
-        share = DEFAULT_SHARE if max_share is None else max_share
         fused = () if profile is None else profile.fused
         model = replace(self.model, pinned=None) if is_free else self.model
-        if (key := (share, fused, is_free)) not in self._problems:
+        if (key := (max_share, fused, is_free)) not in self._problems:
             refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
-            self._problems[key] = model.problem(refused, fused, max_share=share)
+            self._problems[key] = model.problem(refused, fused, max_share=max_share)
         problem = replace(self._problems[key], objective=model.objective)
         if profile is None:
             return problem
-        return model.priced(problem, profile, model.memory_bytes(profile, self._limits), by_op=self.is_on_torch)
+        return model.priced(problem, profile, self._limits, by_op=self.is_on_torch)
 
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
         """Return the memory in bytes by device: the limit, or else what the profile says, where it is known."""
-        known = () if profile is None else zip(profile.devices, profile.times, strict=True)
-        found = {
-            spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None
-        } | self._limits
-        return found | {name: found[own] for name, own in self.devices.defaults.items() if own in found}
+        of_profile = () if profile is None else zip(profile.devices, profile.times, strict=True)
+        limits = {spec.name: times.memory_bytes for spec, times in of_profile if times.memory_bytes is not None}
+        limits |= self._limits
+        return limits | {name: limits[chosen] for name, chosen in self.devices.defaults.items() if chosen in limits}
 
     def automatic_ops(self, target: str) -> list[str]:
         """Return OpenVINO's own choice of device for every op [N], by its names; empty if it has none.
@@ -264,13 +262,13 @@ def _kind(spec: DeviceSpec) -> tuple[str, str]:
     return spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
 
 
-def _digest(model: Path, inputs: Path | None, known: Sequence[str]) -> str:
+def _digest(model: Path, inputs: Path | None, texts: Sequence[str]) -> str:
     """Return a digest of what a model's times depend on other than the devices.
 
     It covers the model file without the weights of an IR, because a fingerprint lacks attributes and the bodies of If
-    and Loop, the inputs, and ``known``: the fingerprint, with the fixed shapes, and the scenarios.
+    and Loop, the inputs, and ``texts``: the fingerprint, with the fixed shapes, and the scenarios.
     """
-    digest = hashlib.sha256("\n".join(known).encode())
+    digest = hashlib.sha256("\n".join(texts).encode())
     parts = sorted(path for path in model.rglob("*") if path.is_file()) if model.is_dir() else [model]
     for path in [*parts, *filter(None, [inputs])]:
         with path.open("rb") as file:
@@ -292,16 +290,17 @@ def normalize_objective(session: Session, problem: Problem, costs: PlacementCost
         values = model_values(replace(problem, objective=term), costs, problem.alone)
         return float(np.min(values, initial=np.inf, where=np.isfinite(values)))
 
-    found = replace(problem, objective=objective.scaled(best_single))
-    session.model = replace(session.model, objective=found.objective)
-    session.runner.objective = found.objective
+    scaled = objective.scaled(best_single)
+    session.model = replace(session.model, objective=scaled)
+    session.runner.objective = scaled
+    normalized = replace(problem, objective=scaled)
     if objective.counts_memory:
         if problem.costs is None:
             needs = f"{option('objective')} {objective.name} needs a profile of the model"
             raise OptionError(f"{needs}, which there is none of")
         session.runner.peak_of = lambda candidate: peak_of(session, problem, candidate)
-        found = replace(found, ops=None)
-    return found
+        normalized = replace(normalized, ops=None)
+    return normalized
 
 
 def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
@@ -328,20 +327,20 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
 
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     """Return a placement as a candidate to measure. Raises PlacementError if it is for another model."""
-    own, here = DeviceIndex.of(placement.devices), DeviceIndex.of(map(canonical, placement.devices))
+    in_file, here = DeviceIndex.of(placement.devices), DeviceIndex.of(map(canonical, placement.devices))
     if placement.copies:
         check_model(placement, session.graph)
-        each: list[tuple[str | Candidate, int]] = []
+        copies: list[tuple[str | Candidate, int]] = []
         for copy in placement.copies:
             pipeline = None if copy.device else placed_candidate(session, name, copy.pipeline(placement), executor)
-            name_here = here.openvino_named(own.positions(copy.devices[:1]))[0]
-            each.append((pipeline or name_here, copy.requests))
-        return Candidate.copied(each)
+            name_here = here.openvino_named(in_file.positions(copy.devices[:1]))[0]
+            copies.append((pipeline or name_here, copy.requests))
+        return Candidate.copied(copies)
     if placement.shards and executor != "hetero":
         regions, homes = regions_of(placement, session.graph)
         return Candidate.sharded(regions, homes, here.openvino_names)
     try:
-        devices = here.openvino_named(own.positions(op_devices(placement, session.graph)))
+        devices = here.openvino_named(in_file.positions(op_devices(placement, session.graph)))
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from error
     if executor == "hetero":
@@ -355,7 +354,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     """Measure the timeline of a candidate's median run, by primitive, or by part if parts run in parallel.
 
     Args:
-        runs: Number of inferences.
+        runs: Number of inferences, of which the median counts.
 
     Raises SearchError if the candidate does not run.
     """

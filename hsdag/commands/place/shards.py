@@ -6,13 +6,14 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from hsdag.base.errors import PlacementError, option
 from hsdag.base.processes import CandidateFailed
+from hsdag.commands.place.pace import Deadline
 from hsdag.commands.place.session import Session
 from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.sizing import sized
@@ -61,7 +62,7 @@ class ShardProposals:
         self.is_possible = options.objective is LATENCY and not session.is_on_torch
         self.is_steady = options.objective.is_steady
         self.costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph), profile.links.syncs)
-        self._end_s = math.inf  # when to stop simulating proposals
+        self._deadline = Deadline()  # for simulating proposals
         self.best_times: float | None = None  # ratio of the best measured proposal to the fastest device
         self.limits = session.memory_limits(profile)
         self.factors = ShardFactors()
@@ -75,24 +76,28 @@ class ShardProposals:
         """Shapes of the model's ops, for the rules of division."""
         return self.session.loaded.op_shapes(self.session.graph)
 
-    def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0, least: int = 0) -> list[Sharding]:
+    def proposed(
+        self,
+        prices: Sequence[float] = PRICES,
+        trials: int = 0,
+        least: int = 0,
+        *,
+        costs: ShardCosts | None = None,
+        predict: Callable[[Sharding], float] | None = None,
+    ) -> list[Sharding]:
         """Propose ways to divide the model, the fastest by simulation first; arguments as in ``propose``."""
         if not self.is_possible:
             return []
-        given = self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials
-        return propose(*given, is_over=self._is_over, least=least)
+        costs, predict = costs or shard_costs(self.costs), predict or self._value_of
+        is_over = self._deadline.is_over
+        return propose(self.shapes, costs, self.pins, prices, predict, trials, is_over=is_over, least=least)
 
     def first(self) -> Sharding | None:
         """Return the way that is predicted to be fastest, without simulation, whether or not it gains anything."""
-        if not self.is_possible:
-            return None
-        predict = self._value_of if self.limits else (lambda way: way.predicted_s)
-        self._end_s = -math.inf
-        found = propose(
-            self.shapes, shard_costs(self.costs), self.pins, PRICES[:1], predict, is_over=self._is_over, least=1
-        )
-        self._end_s = math.inf
-        return next(iter(found), None)
+        self._deadline = Deadline(-math.inf)
+        ways = self.proposed(PRICES[:1], least=1, predict=None if self.limits else lambda way: way.predicted_s)
+        self._deadline = Deadline()
+        return next(iter(ways), None)
 
     def to_measure(self, limit_s: float) -> list[Sharding]:
         """Return ways to measure, at least one if any exists, even if it is not predicted to gain anything.
@@ -100,18 +105,18 @@ class ShardProposals:
         The best way without slow-downs of devices by each other is among them, as measured slow-downs may be wrong. No
         proposal is simulated after ``limit_s`` seconds.
         """
-        self._end_s = time.monotonic() + limit_s
-        found = self.proposed(least=1)
-        if self.is_possible and self.costs.slowdown is not None and self.costs.slowdown.max() > 1.0:
-            costs = shard_costs(self.costs)
-            free = replace(costs, slowdown=np.ones_like(costs.slowdown))
-            others = propose(self.shapes, free, self.pins, PRICES[:1], self._value_of, is_over=self._is_over, least=1)
-            found += [each for each in others[:1] if each not in found]
-        self._end_s = math.inf
-        return found
+        self._deadline = Deadline(time.monotonic() + limit_s)
+        ways = self.proposed(least=1)
+        if self.costs.slowdown is not None and self.costs.slowdown.max() > 1.0:
+            others = self.proposed(PRICES[:1], least=1, costs=self._undisturbed)
+            ways += [way for way in others[:1] if way not in ways]
+        self._deadline = Deadline()
+        return ways
 
-    def _is_over(self) -> bool:
-        return time.monotonic() > self._end_s
+    @property
+    def _undisturbed(self) -> ShardCosts:
+        """Costs of shards if devices did not slow each other down."""
+        return shard_costs(replace(self.costs, slowdown=None))
 
     def least_s(self) -> float:
         """Return the predicted seconds of the cheapest way to divide the model, with costs fitted to measurements.
@@ -134,8 +139,8 @@ class ShardProposals:
         if len(devices) < 2:
             return None
         costs = shard_costs(self.costs).of(devices)
-        found = propose(self.shapes, costs, predict=lambda way: self._value_of(way.over(devices)))
-        return (found[0].over(devices), found[0].predicted_s) if found else None
+        ways = propose(self.shapes, costs, predict=lambda way: self._value_of(way.over(devices)))
+        return (ways[0].over(devices), ways[0].predicted_s) if ways else None
 
     def _value_of(self, sharding: Sharding) -> float:
         """Return the seconds of a sharding, simulated, or predicted if there is no time to simulate.
@@ -143,18 +148,18 @@ class ShardProposals:
         Infinite if weights exceed a device's memory, or ops cannot be divided in this way.
         """
         try:
-            held = weights_by_device(self.session, self.sharded(sharding))
+            weight_bytes = weights_by_device(self.session, self.sharded(sharding))
         except PlacementError:
             return np.inf
-        if not all(held[name] <= limit for name, limit in self.limits.items() if name in held):
+        if not all(weight_bytes[name] <= limit for name, limit in self.limits.items() if name in weight_bytes):
             return np.inf
-        return sharding.predicted_s if self._is_over() else self.simulated_s(sharding)
+        return sharding.predicted_s if self._deadline.is_over() else self.simulated_s(sharding)
 
     def choosers(self) -> tuple[ShardChooser, ShardChooser]:
         """Return a chooser for all devices, and one that ignores how much devices slow each other down."""
-        costs = shard_costs(self.costs)
-        alone = replace(costs, slowdown=np.ones_like(costs.slowdown))
-        return ShardChooser(self.shapes, costs, pins=self.pins), ShardChooser(self.shapes, alone, pins=self.pins)
+        costs = shard_costs(self.costs), self._undisturbed
+        slowed, undisturbed = (ShardChooser(self.shapes, each, pins=self.pins) for each in costs)
+        return slowed, undisturbed
 
     def measured(
         self,
@@ -178,13 +183,13 @@ class ShardProposals:
         opened: dict[str, Sharding | None] = {}
         whole = self.session.devices.placed[int(np.nansum(self.costs.table.op_s, axis=0).argmin())]
         with contextlib.suppress(CandidateFailed):
-            for number, each in enumerate([None, *proposals]):
+            for number, way in enumerate([None, *proposals]):
                 begin_s = time.monotonic()
-                candidate = Candidate(whole.openvino_name) if each is None else sharded_candidate(self.session, each)
+                candidate = Candidate(whole.openvino_name) if way is None else sharded_candidate(self.session, way)
                 if begin_s + opening_s(candidate) > end_s + (MOST_OVER - 1.0) * limit_s:
                     break
                 runner.open(f"trial {number}", candidate)
-                opened[f"trial {number}"] = each
+                opened[f"trial {number}"] = way
                 if should_stop() or (number and time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s):
                     break
             taken_s = {key: list[float]() for key in opened}
@@ -198,47 +203,47 @@ class ShardProposals:
         if len(opened) < 2 or not all(taken_s.values()):
             return list(proposals)
         scale = self.whole_s / min(taken_s["trial 0"])
-        seen = {id(each): min(taken_s[key]) * scale for key, each in opened.items() if each is not None}
+        seen = {id(way): min(taken_s[key]) * scale for key, way in opened.items() if way is not None}
         self.best_times = min(seen.values()) / self.whole_s
         self.factors = fitted_factors(
             self.costs, [self.sharded(p) for p in proposals if id(p) in seen], [*seen.values()]
         )
-        self._end_s = end_s
+        self._deadline = Deadline(end_s)
         prices = [self.factors.boundary / self.factors.work * near for near in NEAR_PRICES]
-        better = [] if self._is_over() else self.proposed(prices, MOST_TRIALS)
-        known = [replace(each, predicted_s=seen.get(id(each), self.simulated_s(each))) for each in proposals]
-        new = [each for each in better if each not in proposals]
-        self._end_s = math.inf
+        better = [] if self._deadline.is_over() else self.proposed(prices, MOST_TRIALS)
+        self._deadline = Deadline()
+        ways = [replace(way, predicted_s=seen.get(id(way), self.simulated_s(way))) for way in proposals]
+        ways += [way for way in better if way not in proposals]
         most_s = NEAR * self.whole_s
-        return sorted((each for each in [*known, *new] if each.predicted_s < most_s), key=lambda s: s.predicted_s)
+        return sorted((way for way in ways if way.predicted_s < most_s), key=lambda way: way.predicted_s)
 
     def sharded(self, sharding: Sharding) -> ShardedGraph:
         """Return the graph of the model divided in this way."""
-        found = next((made for each, made in self._made if each == sharding), None)
-        if found is None:
+        divided = next((made for way, made in self._made if way == sharding), None)
+        if divided is None:
             how = sharding.regions, sharding.devices, self.session.devices.index.names
             made = shard(self.session.loaded.ov_model, self.session.graph, *how, fills=False, op_shapes=self.shapes)
-            found = made.outline
+            divided = made.outline
             if self.session.scenarios:
-                found = replace(found, graph=sized(found.graph, made.model, self.session.scenarios))
-            self._made.append((sharding, found))
-        return found
+                divided = replace(divided, graph=sized(divided.graph, made.model, self.session.scenarios))
+            self._made.append((sharding, divided))
+        return divided
 
     def simulated_s(self, sharding: Sharding) -> float:
         """Simulate the seconds of an inference, or per inference for throughput, with costs fitted to measurements."""
-        found = self.sharded(sharding)
-        costs = sharded_costs(self.costs, found, self.factors)
+        divided = self.sharded(sharding)
+        costs = sharded_costs(self.costs, divided, self.factors)
         if self.is_steady:
-            return float(costs.period_s(np.array([found.devices]))[0])
-        return simulated_s(costs, found.devices)
+            return float(costs.period_s(np.array([divided.devices]))[0])
+        return simulated_s(costs, divided.devices)
 
 
 def told_under_hetero(proposals: ShardProposals) -> str | None:
     """Return a note on what dividing the model, which HETERO cannot do, would gain; None if it gains nothing."""
-    found = proposals.proposed()
-    if not found:
+    ways = proposals.proposed()
+    if not ways:
         return None
-    share = found[0].predicted_s / proposals.whole_s
+    share = ways[0].predicted_s / proposals.whole_s
     return (
         f"hsdag's own executor can divide this model: simulated, it takes {share:.2f} of the time on one device; "
         f"measure it with {option('executor')} work-conserving"
@@ -266,10 +271,10 @@ def named_ways(shardings: Sequence[Sharding]) -> dict[str, Sharding]:
 
 def shard_costs(costs: WorkConservingCosts) -> ShardCosts:
     """Return the costs of shards: times of whole ops, slow-downs, and seconds to start a part and to pass bytes."""
-    own = costs.cut_costs
-    per_byte = own.read_s_per_byte + own.write_s_per_byte
+    of_cuts = costs.cut_costs
+    per_byte = of_cuts.read_s_per_byte + of_cuts.write_s_per_byte
     slowdown = np.ones(costs.num_devices) if costs.slowdown is None else costs.slowdown.max(axis=1)
-    return ShardCosts(own.op_s, slowdown, float(own.launch_s.max()), float(per_byte.max()))
+    return ShardCosts(of_cuts.op_s, slowdown, float(of_cuts.launch_s.max()), float(per_byte.max()))
 
 
 def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
@@ -280,11 +285,11 @@ def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
 def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
     """Return the number of ops that each device computes as a whole or in part, by name."""
     divided = {v: list(region.shares) for region in sharding.regions for v in region.ops}
-    found = Counter(d for v, device in enumerate(sharding.devices) for d in divided.get(v, [device]))
-    return {spec.name: found[d] for d, spec in enumerate(session.devices.placed)}
+    counts = Counter(d for v, device in enumerate(sharding.devices) for d in divided.get(v, [device]))
+    return {spec.name: counts[d] for d, spec in enumerate(session.devices.placed)}
 
 
-def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
+def weights_by_device(session: Session, divided: ShardedGraph) -> dict[str, float]:
     """Return the bytes of weights on each device, by name; shared weights count on each device that needs them."""
-    held = resident_weight_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
-    return dict(zip(session.devices.index.names, held, strict=True))
+    size_bytes = resident_weight_bytes(divided.graph, np.array(divided.devices), session.in_single).tolist()
+    return dict(zip(session.devices.index.names, size_bytes, strict=True))

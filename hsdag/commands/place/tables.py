@@ -30,7 +30,7 @@ def comparison_table(rows: Sequence[Row], objective: Objective) -> tuple[list[st
             objective.figure(row.median),
             objective.figure(row.p95),
             f"{row.ratio:.3f}",
-            row.interval_text,
+            row.over.interval_text,
             str(row.submodels),
             " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-",
         ]
@@ -98,15 +98,15 @@ def scenario_table(
     if len(scenarios) < 2 and not any(each.tokens for each in scenarios):
         return [], []
     columns = ["by scenario"]
-    for each in scenarios:
-        words, count = token_words(each.tokens) if each.tokens else (each.data_shape, 0)
+    for scenario in scenarios:
+        words, count = token_words(scenario.tokens) if scenario.tokens else (scenario.data_shape, 0)
         columns += [f"{words}, ms", *["tokens/s"] * (count == 1)]
     cells = []
     for name, taken_s in medians_s.items():
         row = [name]
-        for each, seconds in zip(scenarios, taken_s, strict=False):
+        for scenario, seconds in zip(scenarios, taken_s, strict=False):
             row.append("-" if seconds is None else f"{1e3 * seconds:.4g}")
-            if each.tokens and token_words(each.tokens)[1] == 1:
+            if scenario.tokens and token_words(scenario.tokens)[1] == 1:
                 row.append("-" if seconds is None else f"{1 / seconds:.4g}")
         cells += [row] if len(row) == len(columns) else []
     return columns, cells
@@ -115,7 +115,7 @@ def scenario_table(
 def settings_table(settings: Sequence[DeviceSettings]) -> tuple[list[str], list[list[str]]]:
     """Return columns and cells of the raced settings: the ratio to the best one before, or the failure."""
     cells = []
-    for device, tried in ((each.device, tried) for each in settings for tried in each.tried):
+    for device, tried in ((raced.device, tried) for raced in settings for tried in raced.tried):
         low, high = tried.ci95
         interval = "too few rounds" if low is None or high is None else f"{low:.3f}..{high:.3f}"
         how = ["-", tried.failure or ""] if tried.ratio is None else [f"{tried.ratio:.3f}", interval]

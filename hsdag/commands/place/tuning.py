@@ -6,11 +6,12 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import psutil
+from pydantic import TypeAdapter
 
 from hsdag.base.errors import option
 from hsdag.base.processes import CandidateFailed
@@ -68,24 +69,26 @@ BYTES = ("i4", "i8", "nf4", "u4", "u8")
 _KEY = "settings: "
 """Prefix of the keys of candidates in the runner."""
 
+_TRIED = TypeAdapter(tuple[Tried, ...])
+
 
 @dataclass(frozen=True)
 class Tuned:
     """A device whose settings were raced.
 
     Attributes:
-        given: Device as the user named it.
+        named: Device as the user named it.
         spec: Device with the best settings.
-        default: Values of properties with which a model is compiled for ``given``.
+        default: Values of properties with which a model is compiled for ``named``.
         tried: Settings that were raced.
         is_decided: Whether the race left no doubt; only then is it kept in the cache.
-        beside: Rival under which ``given`` takes part in the comparison; None if nothing was changed.
-        apart: Relative differences of outputs from the reference's for ``given`` and ``spec``, if the setting changes
+        beside: Rival under which ``named`` takes part in the comparison; None if nothing was changed.
+        apart: Relative differences of outputs from the reference's for ``named`` and ``spec``, if the setting changes
             what is computed.
         key: Key of the race in the cache.
     """
 
-    given: DeviceSpec
+    named: DeviceSpec
     spec: DeviceSpec
     default: Mapping[str, str] = field(default_factory=dict)
     tried: tuple[Tried, ...] = ()
@@ -97,15 +100,15 @@ class Tuned:
     @property
     def setting(self) -> Setting:
         """Properties that were added to the device."""
-        return {key: value for key, value in self.spec.properties.items() if key not in self.given.properties}
+        return {key: value for key, value in self.spec.properties.items() if key not in self.named.properties}
 
 
 def tune(
     session: Session,
     options: PlaceOptions,
     watcher: Watcher,
-    fixed: Mapping[str, DeviceSpec] | None = None,
-    wanted: Wanted | None = None,
+    fixed: Mapping[str, DeviceSpec],
+    wanted: Wanted,
 ) -> dict[str, Tuned]:
     """Race the settings of all devices, make the session use the best, and return them by device name.
 
@@ -117,17 +120,16 @@ def tune(
     """
     if session.is_on_torch:
         return {}
-    known = dict(fixed or {})
-    found = {
-        spec.name: Tuned(known[spec.name], spec, beside=_beside(session.devices, spec.name))
+    tuned = {
+        spec.name: Tuned(fixed[spec.name], spec, beside=_beside(session.devices, spec.name))
         for spec in session.devices.all
-        if spec != known.get(spec.name, spec)
+        if spec != fixed.get(spec.name, spec)
     }
     end_s = time.monotonic() + SHARE * options.budget_s
     ruled_out = too_large(session, None)
     kinds: dict[str, list[DeviceSpec]] = {}
     for spec in (*session.devices.rivals, *session.devices.placed):
-        if spec.name not in ruled_out and spec.name not in known:
+        if spec.name not in ruled_out and spec.name not in fixed:
             alike = {key: value for key, value in spec.properties.items() if key != THREADS}
             kinds.setdefault(str((spec.plugin, spec.is_added, alike)), []).append(spec)
     for number, specs in enumerate(kinds.values()):
@@ -135,13 +137,13 @@ def tune(
             break
         watcher.on_phase(f"trying settings of {specs[0].name}")
         limit_s = (end_s - time.monotonic()) / (len(kinds) - number)
-        first = _raced(session, options, watcher, specs[0], limit_s, wanted or Wanted(options.budget_s))
+        first = _raced(session, options, watcher, specs[0], limit_s, wanted)
         if first is not None:
-            found |= {spec.name: _alike(spec, first) for spec in specs}
-    devices = tuned_devices(session.devices, found)
+            tuned |= {spec.name: _alike(spec, first) for spec in specs}
+    devices = tuned_devices(session.devices, tuned)
     if devices != session.devices:
         session.use(devices)
-    return found
+    return tuned
 
 
 def _beside(devices: DeviceSet, name: str) -> DeviceSpec | None:
@@ -153,15 +155,14 @@ def _alike(spec: DeviceSpec, raced: Tuned) -> Tuned:
     """Return a device with the setting that was found for an equal one."""
     best = replace(spec, properties={**spec.properties, **raced.setting})
     beside = default_of(spec, spec.properties) if raced.setting and not spec.is_added else None
-    return replace(raced, given=spec, spec=best, beside=beside)
+    return replace(raced, named=spec, spec=best, beside=beside)
 
 
-def tuned_devices(devices: DeviceSet, found: Mapping[str, Tuned]) -> DeviceSet:
+def tuned_devices(devices: DeviceSet, tuned: Mapping[str, Tuned]) -> DeviceSet:
     """Return the devices with the settings that were found; changed ones also become rivals without settings."""
-    known = devices.rivals
-    beside = {name: e.beside for name, e in found.items() if e.beside is not None and e.beside not in known}
+    beside = {n: t.beside for n, t in tuned.items() if t.beside is not None and t.beside not in devices.rivals}
     placed, rivals = (
-        tuple(found[spec.name].spec if spec.name in found else spec for spec in specs)
+        tuple(tuned[spec.name].spec if spec.name in tuned else spec for spec in specs)
         for specs in (devices.placed, devices.rivals)
     )
     defaults = {spec.name: name for name, spec in beside.items()}
@@ -180,26 +181,26 @@ def _raced(
     key |= {"is_steady": options.objective.is_steady, "lowers": lowers, "streams": _has_streams(session, spec)}
     key |= {"most": options.max_difference, "reference": options.reference}
     cache = ProfileCache(None) if options.fresh else ProfileCache.default()
-    known = cache.get(key)
-    if known is not None:
-        return replace(_from_record(spec, known), key=key)
+    cached = cache.get(key)
+    if cached is not None:
+        return replace(_from_record(spec, cached), key=key)
     contest = _Contest(session, options, spec, lowers=lowers)
     try:
-        found = contest.run(limit_s, watcher)
+        tuned = contest.run(limit_s, watcher)
     except CandidateFailed:
         return None
     finally:
         contest.close()
-    if found is None:
+    if tuned is None:
         watcher.note(f"there was no time to try settings of {spec.name}")
         enough = contest.needed_s / limit_s if limit_s > 0 else math.inf
         wanted.add(f"try settings of {spec.name}", options.budget_s * enough if enough < MOST_TIMES else None)
         return None
-    if not found.is_decided:
+    if tuned.is_decided:
+        cache.put(key, _record(tuned))
+    else:
         wanted.add(f"decide about settings of {spec.name}")
-    if found.is_decided:
-        cache.put(key, _record(found))
-    return replace(found, key=key)
+    return replace(tuned, key=key)
 
 
 class _Contest:
@@ -240,11 +241,11 @@ class _Contest:
             ask(OpenVinoMeasurer.offer, first, self.spec.openvino_name), self._runner.limits.run_s
         )
         self._default = offer.default
-        found = setting_stages(self.spec, offer, self._purpose, _processors())
-        held = 2 * (float(self._session.graph.weight_bytes.sum()) + 1.0)  # weights may be repacked
-        num_open = int(MEMORY_SHARE * usable_memory_bytes() / held)
-        found = tuple(stage[: max(num_open - 1, 0)] for stage in found if num_open > 1)
-        if not found:
+        stages = setting_stages(self.spec, offer, self._purpose, _processors())
+        model_bytes = 2 * (float(self._session.graph.weight_bytes.sum()) + 1.0)  # weights may be repacked
+        num_open = int(MEMORY_SHARE * usable_memory_bytes() / model_bytes)
+        stages = tuple(stage[: num_open - 1] for stage in stages if num_open > 1)
+        if not stages:
             return Tuned(self.spec, self.spec, offer.default)
         ran_s = time.monotonic()
         self._runner.run(first, 1)
@@ -278,7 +279,7 @@ class _Contest:
             finally:
                 self.close()
 
-        raced = race(found, compare_settings, left_s, time.monotonic, least_s=least_s)
+        raced = race(stages, compare_settings, left_s, time.monotonic, least_s=least_s)
         best = replace(self.spec, properties={**self.spec.properties, **raced.setting})
         apart = self._apart(raced.setting) if OF_NUMBERS & raced.setting.keys() else None
         is_decided = raced.is_decided and not self._was_late
@@ -286,14 +287,14 @@ class _Contest:
 
     def _apart(self, setting: Setting) -> tuple[float, float] | None:
         """Return the relative differences of outputs from the reference's without and with a setting, if known."""
-        found: list[float] = []
-        for each in ({}, setting):
-            key = _KEY + setting_name(each)
+        differences: list[float] = []
+        for properties in ({}, setting):
+            key = _KEY + setting_name(properties)
             with suppress(CandidateFailed):
-                self._runner.open(key, Candidate(self.spec.openvino_name, properties=each))
+                self._runner.open(key, Candidate(self.spec.openvino_name, properties=properties))
                 relative = self._verifier.difference(key)["max_relative"]
-                found.append(math.inf if relative is None else relative)
-        return (found[0], found[1]) if len(found) == 2 and all(map(math.isfinite, found)) else None
+                differences += [] if relative is None else [relative]
+        return (differences[0], differences[1]) if len(differences) == 2 else None
 
     def _open(self, name: str, setting: Setting) -> None:
         """Compile a setting. Raises CandidateFailed if it does not compile, or its outputs differ too much."""
@@ -328,18 +329,12 @@ def _processors() -> Processors:
 
 
 def _record(tuned: Tuned) -> dict[str, Any]:
-    tried = [
-        {"setting": each.setting, "ratio": each.ratio and asdict(each.ratio), "failure": each.failure}
-        for each in tuned.tried
-    ]
-    kept = {"default": dict(tuned.default), "is_decided": tuned.is_decided, "apart": tuned.apart}
-    return {**kept, "setting": tuned.setting, "tried": tried}
+    record = {"default": dict(tuned.default), "is_decided": tuned.is_decided, "apart": tuned.apart}
+    return {**record, "setting": tuned.setting, "tried": _TRIED.dump_python(tuned.tried)}
 
 
 def _from_record(spec: DeviceSpec, record: Mapping[str, Any]) -> Tuned:
-    tried = tuple(
-        Tried(each["setting"], each["ratio"] and Ratio(**each["ratio"]), each["failure"]) for each in record["tried"]
-    )
+    tried = _TRIED.validate_python(record["tried"])
     best = replace(spec, properties={**spec.properties, **record["setting"]})
     apart = record["apart"] and tuple(record["apart"])
     return Tuned(spec, best, record["default"], tried, record["is_decided"], apart=apart)
@@ -347,46 +342,41 @@ def _from_record(spec: DeviceSpec, record: Mapping[str, Any]) -> Tuned:
 
 def forget_beaten(tuned: Mapping[str, Tuned], final: FinalComparison) -> None:
     """Drop settings from the cache if the answer is their device without them."""
-    for each in tuned.values():
-        if each.key is not None and each.beside is not None and each.beside.name == final.answer:
-            ProfileCache.default().drop(each.key)
+    for device in tuned.values():
+        if device.key is not None and device.beside is not None and device.beside.name == final.answer:
+            ProfileCache.default().drop(device.key)
 
 
 def settings_record(tuned: Tuned, final: FinalComparison) -> DeviceSettings:
     """Return the record of a device's settings; none is chosen if the answer is the device without them."""
-    tried = []
-    for each in tuned.tried:
-        ratio: dict[str, Any] = {}
-        if each.ratio is not None:
-            ratio = {"ratio": each.ratio.value, "ci95": tuple(each.ratio.interval)}
-        tried.append(TriedSetting(setting=each.setting, failure=each.failure, **ratio))
-    name, beside = tuned.spec.name, tuned.beside
-    record = DeviceSettings(device=name, default=dict(tuned.default), tried=tuple(tried), is_decided=tuned.is_decided)
-    if tuned.default.get(HINT) == "THROUGHPUT" and REQUESTS in tuned.default:
-        record = record.model_copy(update={"requests": requests_in_flight(int(tuned.default[REQUESTS]))})
-    if not tuned.setting or (beside is not None and beside.name == final.answer):
-        return record
-    chosen: dict[str, Any] = {
-        "setting": tuned.setting,
-        "words": setting_in_words(tuned.setting, tuned.default),
-        "apart": tuned.apart,
-    }
-    if record.requests is not None and STREAMS in tuned.setting:
-        chosen["requests"] = requests_in_flight(int(tuned.setting[STREAMS]))
-    if beside is not None and {beside.name, name} <= final.comparison.samples.keys():
+    name, beside, default = tuned.spec.name, tuned.beside, tuned.default
+    fields: dict[str, Any] = {}
+    setting = {} if beside is not None and beside.name == final.answer else tuned.setting
+    if setting:
+        fields = {"setting": setting, "words": setting_in_words(setting, default), "apart": tuned.apart}
+    if default.get(HINT) == "THROUGHPUT" and REQUESTS in default:
+        fields["requests"] = requests_in_flight(int(setting.get(STREAMS, default[REQUESTS])))
+    if setting and beside is not None and {beside.name, name} <= final.comparison.samples.keys():
         over = final.comparison.ratio(name, beside.name)
         if not is_disturbed(over, final.others):
-            chosen |= {"ratio": over.value, "ci95": tuple(over.interval)}
-    return record.model_copy(update=chosen)
+            fields |= _in_record(over)
+    tried = tuple(
+        TriedSetting(setting=each.setting, failure=each.failure, **_in_record(each.ratio)) for each in tuned.tried
+    )
+    return DeviceSettings(device=name, default=dict(default), tried=tried, is_decided=tuned.is_decided, **fields)
+
+
+def _in_record(ratio: Ratio | None) -> dict[str, Any]:
+    return {} if ratio is None else {"ratio": ratio.value, "ci95": tuple(ratio.interval)}
 
 
 def settings_sentence(settings: Sequence[DeviceSettings], used: Collection[str]) -> str:
     """Return sentences on what the settings of the ``used`` devices change and gain; empty if none was changed."""
-    chosen = [each for each in settings if each.device in used and each.setting]
     alike: dict[str, list[DeviceSettings]] = {}
-    for each in chosen:
-        alike.setdefault(each.words, []).append(each)
-    return " ".join(_said(words, each) for words, each in alike.items())
+    for chosen in settings:
+        if chosen.device in used and chosen.setting:
+            alike.setdefault(chosen.words, []).append(chosen)
+    return " ".join(_said(words, of_devices) for words, of_devices in alike.items())
 
 
 def _said(words: str, settings: Sequence[DeviceSettings]) -> str:
@@ -405,11 +395,11 @@ def one_device_sentence(settings: DeviceSettings | None, device: str, more: str)
     hint = f"to gain more, name a second device with {option('devices')}{more}"
     if settings is not None and settings.setting:
         return f"{settings_sentence([settings], [device])} It is the only device to place on; {hint}."
-    num = 0 if settings is None else len(settings.tried)
-    if not num:
+    if settings is None or not settings.tried:
         return f"{device} is the only device to place on, and no settings of it were tried; {hint}."
-    if settings is not None and not settings.is_decided:
+    if not settings.is_decided:
         doubt = "not decided: repeat it with more time, or with nothing else running"
         return f"Whether {device} is faster with other settings is {doubt}; {hint}."
+    num = len(settings.tried)
     tried = "the other setting that was" if num == 1 else f"any of {num} other settings that were"
     return f"{device} is not faster with {tried} tried; {hint}."

@@ -64,15 +64,15 @@ class Check:
             return self.max_difference
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
 
-    def tolerance(self, own: float, *, is_split: bool) -> float:
+    def tolerance(self, of_model: float, *, is_split: bool) -> float:
         """Return the largest accepted relative difference of outputs from the reference's.
 
         Args:
-            own: Relative difference of the whole model's outputs when one device computes them in another way.
+            of_model: Relative difference of the whole model's outputs when one device computes them in another way.
             is_split: Whether the outputs are those of a placement over several devices.
         """
         least = TOLERANCE_SPLIT if self.reduced and is_split and not self.is_limit else self.least
-        return least if self.is_limit else max(least, min(SLACK * own, LARGEST_TOLERANCE))
+        return least if self.is_limit else max(least, min(SLACK * of_model, LARGEST_TOLERANCE))
 
 
 def check_of(session: Session, options: PlaceOptions) -> Check:
@@ -82,10 +82,10 @@ def check_of(session: Session, options: PlaceOptions) -> Check:
     """
     if not session.is_on_torch:
         return Check(reduced_precision(session.devices.all), options.reference, options.max_difference)
-    own = "numpy" if session.loaded.is_workload else options.reference
+    reference: ReferenceName = "numpy" if session.loaded.is_workload else options.reference
     precisions = {spec.properties.get("precision", "f32") for spec in session.devices.all} - {"f32"}
     reduced = " or ".join(sorted(precisions)) or "f16 or bf16" * session.loaded.reduces_precision
-    return Check(reduced, own, options.max_difference)
+    return Check(reduced, reference, options.max_difference)
 
 
 class Verifier:
@@ -143,7 +143,7 @@ class Verifier:
         third: ReferenceName = "cpu" if self.check.reference == "op-by-op" else "op-by-op"
         for opinion in (self.check.reference,) if self.check.is_limit else (self.check.reference, third):
             try:
-                difference = self._difference(name, opinion)
+                difference = self.difference(name, opinion)
             except CandidateFailed as failure:
                 failures.setdefault(failure.reason, []).append(opinion)
                 continue
@@ -203,7 +203,7 @@ class Verifier:
                 if isinstance(other, Candidate):
                     self.runner.open(_OTHERWISE, other)
                 name = _OTHERWISE if isinstance(other, Candidate) else other
-                relative = self._difference(name, self.check.reference)["max_relative"]
+                relative = self.difference(name)["max_relative"]
                 if isinstance(other, Candidate):
                     self.runner.close(_OTHERWISE)
             except CandidateFailed:
@@ -214,15 +214,16 @@ class Verifier:
                 self._own, self._was_measured = max(self._own, relative), True
         return self.check.tolerance(self._own, is_split=is_split)
 
-    def difference(self, name: str) -> Difference:
-        """Return how far a candidate's outputs are from the reference's, by measure. Raises CandidateFailed."""
-        return self._difference(name, self.check.reference)
+    def difference(self, name: str, reference: ReferenceName | None = None) -> Difference:
+        """Return how far a candidate's outputs are from those of a reference, by measure. Raises CandidateFailed.
 
-    def _difference(self, name: str, opinion: ReferenceName) -> Difference:
-        key = _REFERENCE.format(opinion)
-        if opinion not in self._open:
-            self.runner.open(key, self.REFERENCES[opinion])
-            self._open.add(opinion)
+        By default the reference is that of the check.
+        """
+        reference = reference or self.check.reference
+        key = _REFERENCE.format(reference)
+        if reference not in self._open:
+            self.runner.open(key, self.REFERENCES[reference])
+            self._open.add(reference)
         return self.runner.difference(name, key)
 
 

@@ -15,7 +15,7 @@ import pytest
 from hsdag.commands.explain.explain import Case, _devices_of
 from hsdag.commands.explain.explanation import Explanation
 from hsdag.commands.place.loaded_model import with_costs
-from hsdag.commands.place.records import PlanRecord, Row
+from hsdag.commands.place.records import PlanRecord, Row, Verdict
 from hsdag.commands.place.result import PlaceResult
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.coarsen import placement_units
@@ -222,10 +222,13 @@ def measured_case(
         return PlanRecord.of(Plan(units), 2)
 
     timed = zip(("placement 1", "placement 2", "A", "B"), samples_s, strict=True)
+    row: dict[str, Any] = {"median": 1.0, "p95": 1.0, "runs": 1, "ratio": 1.0, "ci95": (None, None), "rounds": 1}
     result = PlaceResult.model_construct(  # of its answer, only what it is compared with
         sentence="",
+        objective="latency",
+        verdict=Verdict("cpu", 0.1),
         placement=case.placement,
-        rows=(Row.model_construct(name=answer, is_answer=True),),
+        rows=(Row(name=answer, submodels=1, ops={}, is_answer=True, **row),),
         finalists={"placement 1": plan("AAABBB"), "placement 2": plan("AABBBB")},
         samples={name: [[seconds * (1 + r / 100)] for r in range(6)] for name, seconds in timed},
         turned_down={turned_down: "its outputs differ"} if turned_down else {},

@@ -242,7 +242,8 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
     session: Any = SimpleNamespace(runner=SimpleNamespace(taken=taken), client=SimpleNamespace(start_s=0.0))
     wanted = Wanted(40.0)
     time = SearchTime(session, options, Watcher(on_note=notes.append), wanted, begin_s=0.0)
-    time.begin_search(profile)
+    time.profile = profile
+    time.begin_search()
     time.left_s = left_s
     assert time.is_short(num_devices=2) is is_short
     end = "s are left, and each placement takes 20 s; nothing is measured before the comparison"

@@ -23,7 +23,6 @@ def comparisons_are_short() -> None:
 def test_a_deadline_is_over_for_what_would_end_after_it_and_for_all_once_a_stop_is_wished() -> None:
     deadline = Deadline(time.monotonic() + 100.0)
     assert [deadline.is_over(takes_s) for takes_s in (0.0, 90.0, 110.0)] == [False, False, True]
-    assert 90.0 < deadline.left_s <= 100.0
     assert Deadline(should_stop=lambda: True).is_over()
     assert not Deadline().is_over(1e9)
 

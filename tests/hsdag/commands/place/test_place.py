@@ -15,7 +15,7 @@ import openvino as ov
 import pytest
 
 import hsdag
-from hsdag.base.errors import OptionError
+from hsdag.base.errors import OptionError, SearchError
 from hsdag.base.processes import CandidateFailed, WorkerClient
 from hsdag.commands.place import place
 from hsdag.commands.place.comparison import final_comparison
@@ -260,6 +260,13 @@ def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, 
     assert placement.latency is not None
     assert placement.latency.measured
     assert np.isfinite(placement.latency.median_s)
+
+
+def test_on_one_device_nothing_is_resumed_and_the_model_is_not_even_read(
+    kept_search: PlaceResult, tmp_path: Path
+) -> None:
+    with pytest.raises(SearchError, match="on one device there is no search to resume; leave out resume"):
+        hsdag.place(tmp_path / "none.xml", "CPU", resume=True, run_folder=kept_search.run_folder)
 
 
 HYBRID = ["--reward", "hybrid", "--method", "hsdag", "--set", "updates=20"]

@@ -139,7 +139,7 @@ def test_the_policy_comes_back_bit_for_bit_or_is_said_to_be_damaged(tmp_path: Pa
     loaded, state = folder.state.load() or ({}, {})
     assert state == {"updates": 3, "name": "x"}
     assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
-    folder.policy_path.write_bytes(b"not tensors")
+    folder.state.path.write_bytes(b"not tensors")
     with pytest.raises(FileFormatError, match="damaged"):
         folder.state.load()
 

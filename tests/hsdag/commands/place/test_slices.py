@@ -71,7 +71,7 @@ def searched(
     driver.guess()
     hybrid = HybridEvaluator(PROBLEM, PRIOR, driver.recorder, replace(HybridSchedule.between_slices(), **schedule))
     with contextlib.suppress(SearchStopped):
-        search_in_slices(driver, PROBLEM, hybrid, watcher)
+        search_in_slices(driver, hybrid)
     return driver, hybrid
 
 

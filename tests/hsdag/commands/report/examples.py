@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.commands.place.records import Row, Tally
+from hsdag.commands.place.records import Row, Tally, Verdict
 from hsdag.commands.place.result import PlaceResult
 from hsdag.commands.place.run_folder import RunFolder, RunRecord
 from hsdag.ir.device import DeviceSpec
@@ -73,6 +73,7 @@ RESULT = PlaceResult.model_construct(
     failures={f"CPU{EVIL}": f"it failed: {EVIL}"},
     members=(turn(f"heft{EVIL}", 0.5, 1.0, None), turn(f"sa{EVIL}", 1.0, 3.0, 0.009, EVIL)),
     tally=Tally(simulated=1234),
+    verdict=Verdict("cpu", 0.1),
     turned_down={f"placement 2{EVIL}": f"its outputs differ {EVIL}"},
     budget_s=5.0,
     finished="2026-01-01T00:00:00Z",

@@ -27,8 +27,8 @@ def test_the_placement_file_stands_for_the_run_beside_it(kept_search: PlaceResul
     assert result.files == (tmp_path / "report.html",)
     page = result.files[0].read_text().replace("&#39;", "'")
     assert all(f">{each}</p>" in page for each in kept_search.summary)
-    warned = RESULT.model_copy(update={"sentence": "a.", "warnings": ("b", "c"), "lines": ("run",), "bound": "most"})
-    assert warned.summary == ("run", "a.", "Warning: b.", "Warning: c.", "most")
+    warned = RESULT.model_copy(update={"sentence": "a.", "warnings": ("b", "c"), "bound": "most"})
+    assert warned.summary == (RESULT.run, "a.", "Warning: b.", "Warning: c.", "most")
 
 
 def test_the_best_of_a_search_that_has_not_ended_is_told() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from hsdag.methods.learned.gdp import FARTHEST, SegmentAttention
 from hsdag.methods.learned.networks import Edges, GraphConvolution, PooledSage, tokens_of
-from hsdag.methods.learned.rnn import RnnConfig, Scoring, SequenceNetwork
+from hsdag.methods.learned.rnn import Encodings, RnnConfig, Scoring, SequenceNetwork
 from hsdag.methods.learned.stepwise import StepwiseNetwork
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
@@ -147,7 +147,7 @@ def test_attention_is_a_mean_of_the_units_weighted_by_their_scores(scoring: Scor
         weights = np.exp([[(s * h) @ v for h in uh] for s in ws])
     expected = weights / weights.sum(axis=1, keepdims=True) @ read.numpy()
     with torch.no_grad():
-        found = network._attended(state, network.key(read), read).numpy()
+        found = network._attended(state, Encodings(read, network.key(read))).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
