@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hsdag.ir.elements import array_of
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.ports import CompiledModel, Outputs, named_inputs, port_index
-from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.regions import OpShapes
 from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.ir.shards.rules import Span
 
@@ -59,7 +59,7 @@ def is_by_rows(model: ov.Model) -> bool:
     return all(_is_row(shapes, v, row) for v in ends for row in range(2))
 
 
-def _is_row(shapes: Shapes, last: int, row: int) -> bool:
+def _is_row(shapes: OpShapes, last: int, row: int) -> bool:
     """Return whether a row of op ``last`` needs only that row of the model's inputs, and known values as a whole."""
     region = shapes.region("rows", last, 0) if shapes.runs[last] else None
     pieces = region and shapes.pieces(replace(region, shares={row: (row, row + 1)}), row)

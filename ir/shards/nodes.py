@@ -10,7 +10,7 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.graph.readers import read_instead
-from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.regions import OpShapes
 from hsdag.ir.shards.rules import RULES, NodeView, Span, elementwise, shape_of
 
 MARK = "@"
@@ -20,7 +20,7 @@ MARK = "@"
 class AddedNodes:
     """Nodes that are added to a model, each for an op of the model and on one of the devices with these ``names``."""
 
-    def __init__(self, shapes: Shapes, names: Sequence[str]) -> None:
+    def __init__(self, shapes: OpShapes, names: Sequence[str]) -> None:
         self._shapes = shapes
         self._names = names
         self.device: dict[str, int] = {}  # of each node, by OpenVINO's unique name of it

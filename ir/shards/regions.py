@@ -42,7 +42,7 @@ class Region:
     shares: Mapping[int, tuple[int, int]]
 
 
-class Shapes:
+class OpShapes:
     """The ops of a model as rules see them, with the producers of their inputs among ops that run on data.
 
     ``nodes`` [N] are those of a folded clone ``model`` (``ir.graph.folding.folded_clone``), ``runs`` [N] whether an op
@@ -61,7 +61,7 @@ class Shapes:
         self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
         self._reading = cache(self._part_read)
 
-    def cloned(self) -> Shapes:
+    def cloned(self) -> OpShapes:
         """Return the shapes of a clone of the folded clone, sharing cached results."""
         other = copy(self)
         other.model = self.model.clone()

@@ -26,7 +26,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.folding import folded_clone
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, STATE_TYPES, computed_once
 from hsdag.ir.shards.nodes import AddedNodes
-from hsdag.ir.shards.regions import Region, Shapes
+from hsdag.ir.shards.regions import OpShapes, Region
 from hsdag.ir.shards.rules import NodeView, Piece, Span, gives, piece_of, shape_of
 
 LARGE_BYTES = 4096
@@ -73,12 +73,12 @@ class _Made:
     node: ov.Node
 
 
-def shapes_of(model: ov.Model, graph: ComputationGraph) -> Shapes:
+def shapes_of(model: ov.Model, graph: ComputationGraph) -> OpShapes:
     """Return the ops of a folded clone of a model as rules see them."""
     clone, nodes = folded_clone(model, graph)
     is_known = known_ops(graph)
     runs = [not is_known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
-    return Shapes(graph, clone, nodes, runs)
+    return OpShapes(graph, clone, nodes, runs)
 
 
 def shard(
@@ -89,7 +89,7 @@ def shard(
     names: Sequence[str],
     *,
     fills: bool = True,
-    op_shapes: Shapes | None = None,
+    op_shapes: OpShapes | None = None,
 ) -> ShardedModel:
     """Divide the regions of a model; it is not changed, and the result depends on nothing but the arguments.
 
@@ -154,7 +154,7 @@ def _check_outputs(actual: _TypesOfOutputs, wanted: _TypesOfOutputs) -> None:
 class _Writer:
     """A writer of nodes for ops in topological order, and of the nodes that bring their inputs together."""
 
-    def __init__(self, shapes: Shapes, names: Sequence[str], *, fills: bool) -> None:
+    def __init__(self, shapes: OpShapes, names: Sequence[str], *, fills: bool) -> None:
         self.shapes = shapes
         self.once = computed_once(shapes.graph)
         self.nodes = AddedNodes(shapes, names)

@@ -23,7 +23,7 @@ from hsdag.ir.graph.reader import GIVE_THE_FILE, Shapes, input_name, load_model,
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import ExecutorName
-from hsdag.ir.shards.regions import Shapes as OpShapes
+from hsdag.ir.shards.regions import OpShapes
 from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.models import Workload
 from hsdag.models.registry import names_workload, workload_called

@@ -198,7 +198,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         """
         if isinstance(path, PlaceResult):
             if path.run_folder is None:
-                raise SearchError("the search was kept in no folder: place with run_folder")
+                raise SearchError("the search was kept in no folder: place with run_folder, over several devices")
             path = path.run_folder
         refuse_model(path)
         folder = Path(path) if Path(path).is_dir() else Path(path).with_suffix(".run")

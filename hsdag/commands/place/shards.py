@@ -18,7 +18,7 @@ from hsdag.commands.place.session import Session
 from hsdag.ir.graph.colocation import resident_weight_bytes
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.graph.state import variable_of
-from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.regions import OpShapes
 from hsdag.ir.shards.rewrite import ShardedGraph, shard
 from hsdag.methods.shards.choice import ShardChooser, Sharding
 from hsdag.methods.shards.division import ShardCosts
@@ -72,8 +72,8 @@ class ShardProposals:
         self._made: list[tuple[Sharding, ShardedGraph]] = []
 
     @property
-    def shapes(self) -> Shapes:
-        """Shapes of the model's ops, for the rules of division."""
+    def shapes(self) -> OpShapes:
+        """OpShapes of the model's ops, for the rules of division."""
         return self.session.loaded.op_shapes(self.session.graph)
 
     def proposed(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.state import computed_once
-from hsdag.ir.shards.regions import Region, Scheme, Shapes
+from hsdag.ir.shards.regions import OpShapes, Region, Scheme
 from hsdag.methods.shards.division import Divider, ShardCosts
 from hsdag.methods.shards.finder import RegionFinder, bound_to_variables, uses_variable
 from hsdag.methods.shards.segments import Segments
@@ -73,7 +73,7 @@ class ShardChooser:
         pins: Devices of ops that are not divided.
     """
 
-    shapes: Shapes
+    shapes: OpShapes
     costs: ShardCosts
     shares: Sequence[float] | None = None
     schemes: Collection[Scheme] = SCHEMES

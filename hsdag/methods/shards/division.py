@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.shards.regions import Region, Shapes
+from hsdag.ir.shards.regions import OpShapes, Region
 
 UNEVEN = 1.05
 """Ratio of the slowest device's seconds to the mean from which on the bounds of a region are moved."""
@@ -85,7 +85,7 @@ class Divider:
     """
 
     def __init__(
-        self, shapes: Shapes, costs: ShardCosts, time_s: FloatArray, shares: Sequence[float] | None = None
+        self, shapes: OpShapes, costs: ShardCosts, time_s: FloatArray, shares: Sequence[float] | None = None
     ) -> None:
         self._shapes = shapes
         self._costs = costs

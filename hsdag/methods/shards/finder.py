@@ -15,7 +15,7 @@ import numpy as np
 from hsdag.ir.graph.colocation import colocate, repeated_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, variable_of
-from hsdag.ir.shards.regions import Region, Scheme, Shapes
+from hsdag.ir.shards.regions import OpShapes, Region, Scheme
 from hsdag.methods.shards.division import Divider
 
 
@@ -44,7 +44,7 @@ class RegionFinder:
 
     def __init__(
         self,
-        shapes: Shapes,
+        shapes: OpShapes,
         schemes: Collection[Scheme],
         pinned: Collection[int],
         bound: Mapping[int, IntArray],
@@ -100,7 +100,7 @@ class RegionFinder:
         return kept == written and all(v in inside or not uses_variable(self._shapes, v) for v in bound)
 
 
-def uses_variable(shapes: Shapes, v: int) -> bool:
+def uses_variable(shapes: OpShapes, v: int) -> bool:
     """Return whether an op reads a variable, or is the attention or product that uses it."""
     return shapes.runs[v] and shapes.op(v).type in ("ReadValue", "ScaledDotProductAttention", "MatMul")
 

@@ -15,7 +15,7 @@ import numpy as np
 from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.paths import longest_before
 from hsdag.ir.graph.state import computed_once, variable_of
-from hsdag.ir.shards.regions import Region, Shapes
+from hsdag.ir.shards.regions import OpShapes, Region
 from hsdag.ir.shards.rules import Span, piece_of
 from hsdag.methods.shards.choice import ShardChooser, Sharding
 from hsdag.methods.shards.division import ShardCosts
@@ -40,7 +40,7 @@ PREDICTED_S = attrgetter("predicted_s")
 
 
 def propose(
-    shapes: Shapes,
+    shapes: OpShapes,
     costs: ShardCosts,
     pins: Mapping[int, int] | None = None,
     prices: Sequence[float] = PRICES,
@@ -97,7 +97,7 @@ MOST_DRAWS = 8
 
 
 def improved_division(
-    shapes: Shapes,
+    shapes: OpShapes,
     way: Sharding,
     predict: Callable[[Sharding], float],
     pinned: Container[int],
@@ -136,7 +136,7 @@ def improved_division(
 class _Changes:
     """Random changes of ways to divide a model; each raises PlacementError if it is impossible."""
 
-    shapes: Shapes
+    shapes: OpShapes
     pinned: Container[int]
     shared: Callable[[Region], Region | None]
     rng: np.random.Generator
@@ -235,7 +235,7 @@ class _Changes:
         return replace(made, shares={d: (round(a * scale), round(b * scale)) for d, (a, b) in region.shares.items()})
 
 
-def with_repeated(shapes: Shapes, way: Sharding, pinned: Set[int] = frozenset()) -> Sharding:
+def with_repeated(shapes: OpShapes, way: Sharding, pinned: Set[int] = frozenset()) -> Sharding:
     """Have all devices compute the ops between divided ones, so that none waits for the device that has them."""
     graph, regions = shapes.graph, _divided(way)
     order, is_divided = graph.topological_order, np.zeros(graph.num_ops)

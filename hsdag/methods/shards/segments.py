@@ -13,7 +13,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
-from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.regions import OpShapes
 from hsdag.ir.shards.rules import shape_of
 
 LEAST_SHARE = 1e-4
@@ -46,7 +46,7 @@ class Segments:
     """
 
     def __init__(
-        self, shapes: Shapes, time_s: FloatArray, pins: Mapping[int, int], repeated: BoolArray, *, can_be_equal: bool
+        self, shapes: OpShapes, time_s: FloatArray, pins: Mapping[int, int], repeated: BoolArray, *, can_be_equal: bool
     ) -> None:
         self._shapes = shapes
         self._pins = pins

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.shards.regions import Region, Scheme, Shapes
+from hsdag.ir.shards.regions import OpShapes, Region, Scheme
 from hsdag.methods.shards.division import Divider, ShardCosts
 from hsdag.methods.shards.finder import End, RegionFinder
 from hsdag.methods.shards.segments import Segments
@@ -61,7 +61,7 @@ class WayFinder:
         price: Factor of the seconds of syncs.
     """
 
-    shapes: Shapes
+    shapes: OpShapes
     costs: ShardCosts
     segments: Segments
     divider: Divider

@@ -13,7 +13,7 @@ from openvino.utils.node_factory import NodeFactory
 from hsdag.base.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.shards.regions import Region, Scheme, Shapes
+from hsdag.ir.shards.regions import OpShapes, Region, Scheme
 from hsdag.ir.shards.rewrite import ShardedModel, shapes_of, shard
 
 Rng = np.random.Generator
@@ -390,7 +390,7 @@ def quantisation(model: ov.Model, inputs: Sequence[Any], wanted: Sequence[Any]) 
     return max(found)
 
 
-def random_regions(graph: ComputationGraph, shapes: Shapes, rng: Rng, count: int, num_devices: int) -> list[Region]:
+def random_regions(graph: ComputationGraph, shapes: OpShapes, rng: Rng, count: int, num_devices: int) -> list[Region]:
     """Disjoint regions of random ends, axes, lengths and shares, with ops on every device beside them.
 
     A share may be all but nothing, and a device may have none.

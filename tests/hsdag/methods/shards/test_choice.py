@@ -14,7 +14,7 @@ import pytest
 from openvino import opset13 as op
 
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.shards.regions import Region, Shapes
+from hsdag.ir.shards.regions import OpShapes, Region
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.methods.shards.choice import ShardChooser, Sharding
 from hsdag.methods.shards.division import ShardCosts, even_shares
@@ -60,11 +60,11 @@ def convolutions(count: int, size: int = 32, channels: int = 8, batch: int = 1) 
     return ov.Model([op.result(x)], [parameter], "convolutions")
 
 
-def shapes_in(model: ov.Model) -> Shapes:
+def shapes_in(model: ov.Model) -> OpShapes:
     return shapes_of(model, graph_of(model))
 
 
-def costs_of(shapes: Shapes, launch_s: float = 1e-5, speeds: tuple[float, ...] = (1.0, 1.0)) -> ShardCosts:
+def costs_of(shapes: OpShapes, launch_s: float = 1e-5, speeds: tuple[float, ...] = (1.0, 1.0)) -> ShardCosts:
     graph = shapes.graph
     seconds = graph.flops / 1e10 + graph.output_bytes / 1e10
     return ShardCosts(seconds[:, None] / np.array(speeds), np.ones(len(speeds)), launch_s, 1e-10)
@@ -176,13 +176,13 @@ def test_equal_blocks_are_solved_once_where_their_times_differ_by_no_more_than_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = Counter[str]()
-    region = Shapes.region
+    region = OpShapes.region
 
     def counted(*given: Any) -> Region | None:
         asked["regions"] += 1
         return region(*given)
 
-    monkeypatch.setattr(Shapes, "region", counted)
+    monkeypatch.setattr(OpShapes, "region", counted)
 
     def solved(count: int, noise: float, slow: float = 1.0) -> int:
         shapes, rng = shapes_in(mlps(count)), np.random.default_rng(0)
