@@ -17,7 +17,7 @@ LIMIT_S = 300.0
 
 
 def report(tool: str) -> list[dict[str, Any]]:
-    """What pip-audit tells of every package; nothing where it could not ask."""
+    """Return what pip-audit tells of every package; nothing where it could not ask."""
     pinned = "".join(f"{name}=={version(package)}\n" for name, (package, _) in needed().items())
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(pinned)

@@ -24,19 +24,19 @@ FOLDER = re.compile(rb"(?<![\w.\-/:>~}*])/(?:home|root|Users|tmp|opt|mnt|srv|wor
 
 
 def expected() -> set[str]:
-    """The modules and policies of the tree, by their names in the wheel."""
+    """Return the modules and policies of the tree, by their names in the wheel."""
     own = [path for kind in KINDS for folder in ("hsdag", *FOLDERS) for path in (ROOT / folder).glob(f"**/*{kind}")]
     names = [path.relative_to(ROOT).as_posix() for path in own]
     return {name if name.startswith("hsdag/") else f"hsdag/{name}" for name in names}
 
 
 def not_committed(folder: str, names: list[str]) -> list[str]:
-    """What git ignores in a folder of the product."""
+    """Return what git ignores in a folder of the product."""
     return [name for name in names if name == "__pycache__" or Path(folder, name).is_symlink()]
 
 
 def copy(folder: Path, umask: int, date_s: float) -> Path:
-    """The tree in another folder, as who has that umask clones it, without links, with files of one date."""
+    """Copy the tree to another folder as a clone under that umask has it, without links, with files of one date."""
     for name in BUILT_OF:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=not_committed)
@@ -58,7 +58,7 @@ def wheel_of(folder: Path, umask: int, *flags: str) -> Path:
 
 
 def strange(archive: zipfile.ZipFile, folder: Path) -> list[str]:
-    """What should not be in a wheel that was built in a folder."""
+    """Return what should not be in a wheel that was built in a folder."""
     found = [f"{name} is compiled" for name in archive.namelist() if name.endswith(COMPILED)]
     own = [str(path).encode() for path in (folder, ROOT, Path.home(), Path(sys.prefix)) if len(path.parts) > 1]
     for name in archive.namelist():

@@ -27,7 +27,7 @@ triton.
 
 
 def licence(package: Distribution) -> str:
-    """The expression, else the name, else the class that the package declares."""
+    """Return the expression, else the name, else the class that the package declares."""
     metadata = package.metadata
     classes = [text for text in metadata.get_all("Classifier") or [] if text.startswith("License ::")]
     name = (metadata.get("License-Expression") or metadata.get("License") or "").removeprefix("OSI Approved :: ")
@@ -39,7 +39,7 @@ def licence(package: Distribution) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     direct = {canonicalize_name(each.name) for each in required(declared())}
     rows = [
         f"| {f'**{name}**' if name in direct else name} | {version(package)} | {licence(package)} |\n"

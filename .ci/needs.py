@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def declared() -> list[str]:
-    """The requirements of hsdag itself."""
+    """Return the requirements of hsdag itself."""
     return list(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"])
 
 

@@ -26,7 +26,7 @@ sys.exit(str(error) if error else 0)
 
 
 def installed(tool: str) -> dict[str, Any]:
-    """What cyclonedx-bom says of everything beside this interpreter."""
+    """Return what cyclonedx-bom says of everything beside this interpreter."""
     project = str(ROOT / "pyproject.toml")
     command = [tool, "-m", "cyclonedx_py", "environment", "--sv", "1.6", "--output-reproducible", "--short-PURLs"]
     done = subprocess.run([*command, "--pyproject", project, sys.executable], stdout=subprocess.PIPE, check=True)

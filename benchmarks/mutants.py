@@ -165,6 +165,8 @@ def noticing(mutant: Mutant, copied: Path) -> str | None:
             file.write_text(original, encoding="utf-8")
         if found is None or failing(copied, found) is None:
             return found
+        if "::" not in found:
+            raise RuntimeError(f"{found} cannot be run without any change")
         print(f"    {found} fails without any change, too, and is left out", flush=True)
         skipped += ["--deselect", found]
 

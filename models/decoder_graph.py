@@ -278,7 +278,8 @@ def nibble_weight(name: str, values: Array, group: int) -> ov.Output:
     ``group`` must divide K.
     """
     codes, zero, scale = _quantised(values.reshape(*values.shape[:-1], -1, group), 15)
-    stored, zeros = op.constant(codes, ov.Type.u4, name=name), op.constant(zero, ov.Type.u4, name=f"{name}/zero_point")
+    stored = op.constant(codes, ov.Type.u4, name=name)
+    zeros = op.constant(zero, ov.Type.u4, name=f"{name}/zero_point")
     return _widened(name, stored, zeros, scale, values.shape)
 
 

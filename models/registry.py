@@ -100,7 +100,7 @@ WORKLOADS = {
             "llama-block",
             "Transformer blocks of Llama 7B over 4096 tokens in a row, one by default, sharded (DOPPLER)",
             "size blocks",
-            lambda k, size=LlamaSizes.tokens, blocks=1: llama_block(k, *[LlamaSizes(size)] * blocks),
+            lambda k, size=LlamaSizes.tokens, blocks=1: llama_block(k, *(LlamaSizes(size) for _ in range(blocks))),
         ),
         _sharded(
             "llama-layer",

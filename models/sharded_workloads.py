@@ -82,7 +82,7 @@ class LlamaSizes:
     vocabulary: int = 32_000
 
 
-def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
+def llama_block(num_devices: int, first: LlamaSizes, *others: LlamaSizes) -> Workload:
     """Return transformer blocks in sequence, without a mask, on k devices; one has 215 ops for four devices.
 
     Keys are cut along the tokens, so a query meets its keys in several partial results. The inputs are the activations
@@ -91,10 +91,9 @@ def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
     """
     sh = Sharder("llama-block", num_devices)
     parts = _grid(num_devices)
-    first = blocks[0]
     x = sh.input("x", (first.tokens, first.width), parts, "f16")
     frequencies = sh.input("frequencies", (first.tokens, first.width // first.heads // 2), (parts[0], 1), "c64")
-    for number, sizes in enumerate(blocks):
+    for number, sizes in enumerate((first, *others)):
         sh.prefix = f"{number}." if number else ""
         x = _feed_forward(sh, sizes, _attention(sh, sizes, x, parts, frequencies, None), (1, num_devices))
     return sh.build({"y": x})

@@ -28,12 +28,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def page() -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     return "\n".join([INTRODUCTION, *_sections("hsdag", typer.main.get_command(app))])
 
 
 def _sections(name: str, command: Any) -> list[str]:
-    """A command and its commands, each with a table of its parameters."""
+    """Return the section of a command and its commands, each with a table of its parameters."""
     lines = [f"## {name}", "", command.help or "", "", *_table(command)]
     for child, inner in sorted(getattr(command, "commands", {}).items()):
         lines += _sections(f"{name} {child}", inner)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from hsdag.base.errors import FileFormatError, OutputError, SearchError, option
+from hsdag.base.errors import FileFormatError, OutputError, SearchError
 from hsdag.base.host import lock_file
 
 MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
@@ -139,7 +139,7 @@ def new_folder(out_path: Path) -> Iterator[Path]:
     Raises OutputError if ``out_path`` exists and is not an empty folder, and where files cannot be written.
     """
     if out_path.is_file() or (out_path.is_dir() and any(out_path.iterdir())):
-        raise OutputError(f"{out_path} is there already; {option('format')} openvino writes a folder: name a new one")
+        raise OutputError(f"{out_path} is there already, and is no empty folder: name a new one")
     with _filled(out_path) as folder:
         yield folder
         _sync(folder)

@@ -132,9 +132,9 @@ class _CompilationTimeout(Exception):  # noqa: N818 - an expected ending: the in
 
 
 class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
-    """A listener to numba that counts the seconds spent on compiling, and down those that it may still take.
+    """A listener to numba that counts the seconds spent on compiling, and counts down those that it may still take.
 
-    ``tell`` is called when the next kernel is compiled, once.
+    Each of ``tells`` is called once, when the next kernel is compiled.
 
     A kernel's compilation begins before those of its callees and ends after them; numba compiles for one thread at a
     time. An exception at a beginning stops the compilation, and an end follows for all that have begun.
@@ -142,7 +142,7 @@ class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
 
     left_s, spent_s = math.inf, 0.0
     depth, begin_s = 0, 0.0
-    tell: Callable[[], object] = staticmethod(lambda: None)
+    tells: ClassVar[list[Callable[[], object]]] = []
     is_abandoned = False
     thread = threading.local()  # its ``calls`` counts nested calls of kernels that can be interpreted
 
@@ -155,8 +155,8 @@ class _Allowance(Listener):  # type: ignore[misc]  # without numba, of object
         if now_s - self.begin_s >= self.left_s and getattr(self.thread, "calls", 0) > 0:
             self.is_abandoned = True
             raise _CompilationTimeout
-        tell, self.tell = self.tell, lambda: None
-        tell()
+        while self.tells:
+            self.tells.pop()()
 
     def on_end(self, _: Any) -> None:
         """Count the time that a kernel took to compile, with its callees."""
@@ -197,13 +197,17 @@ def compiling_at_most(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def timed_compiling(tell: Callable[[], object]) -> Iterator[Callable[[], float]]:
-    """Call ``tell`` when a first compilation begins; yield a function that returns the seconds of compiling so far."""
-    before, before_s = _allowance.tell, _allowance.spent_s
-    _allowance.tell = tell
+    """Call ``tell`` when the first kernel is compiled within the context.
+
+    Yields a function that returns the seconds that compiling has taken so far.
+    """
+    before_s = _allowance.spent_s
+    _allowance.tells.append(tell)
     try:
         yield lambda: _allowance.spent_s - before_s
     finally:
-        _allowance.tell = before
+        if tell in _allowance.tells:
+            _allowance.tells.remove(tell)
 
 
 def compiled_in_time(prepare: Callable[[], object]) -> bool:

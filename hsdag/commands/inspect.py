@@ -309,9 +309,9 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
                 scheme=region.scheme,
                 ops=len(region.ops),
                 last=session.graph.op_names[region.ops[-1]],
-                **{name: getattr(gain, name) for name in ("whole_s", "bound_s", "sync_s", "pays")},
+                **{name: getattr(figure, name) for name in ("whole_s", "bound_s", "sync_s", "pays")},
             )
-            for region, gain in zip(regions, figures, strict=True)
+            for region, figure in zip(regions, figures, strict=True)
         ),
         left=dict(left.most_common()),
     )

@@ -50,7 +50,7 @@ def write_graph_file(graph: ComputationGraph, path: Path) -> None:
     """Write a graph file atomically. Raises OutputError."""
     columns = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name != "ranks"}
     columns["shapes"] = [graph.shape_of(v) for v in range(graph.num_ops)]
-    plain = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in columns.items()}
+    plain = {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
     write_atomically(path, (GraphRecord(**plain).model_dump_json() + "\n").encode())
 
 

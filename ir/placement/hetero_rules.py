@@ -205,7 +205,7 @@ def find_rings(net: Net, parts: Split, rings: Rings, submodels: IntArray) -> boo
 
 @bare
 def _close(rings: Rings, s: int, num_waiting: int) -> int:
-    """Number the ring that s closes, if it does; return how many submodels then wait."""
+    """Give a number to the ring that s closes, if it does; return how many submodels then wait."""
     if rings.lowest[s] != rings.opened[s]:
         return num_waiting
     if rings.waiting[num_waiting - 1] == s:

@@ -153,9 +153,9 @@ class OpShapes:
         return all(len(read) > 1 for read in states.values())
 
     def work_of(self, v: int, span: Span | None, piece: Piece, share: float) -> float:
-        """Return the share of an op's time that a piece of it takes: its range's, but all of it to read uncut weights.
+        """Return the share of an op's time that a piece of it takes: that of its range.
 
-        For a partial result, ``share`` counts in place of the range's.
+        Weights that are not cut are read whole. For a partial result, ``share`` counts in place of the range's.
         """
         done = share if span is None else span.size / self.op(v).outputs[0][span.axis]
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))

@@ -204,9 +204,9 @@ class _Writer:
             parts = [part for part in self.made.get(u, []) if part.is_partial]
             there = [part.device for part in self.made.get(w, parts) if part.span is None]
             if parts and parts[0].device in there and self.shapes.graph.successors.of(u).tolist() == [v]:
-                first = parts[0].device
-                inputs = parts[0].node.output(0), self._read(v, 1 - port, first, None)
-                self._add(v, first, None, _created(node, inputs, {}), 1.0, is_partial=True)
+                device = parts[0].device
+                inputs = parts[0].node.output(0), self._read(v, 1 - port, device, None)
+                self._add(v, device, None, _created(node, inputs, {}), 1.0, is_partial=True)
                 self.made[v] += parts[1:]
                 return True
         return False

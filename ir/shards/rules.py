@@ -276,12 +276,12 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
 
 def reshape(op: NodeView, span: Span) -> Piece | None:
     """Divide along axes that survive as a factor; the pattern gets the size of the range."""
-    written = op.constant(1)
-    copied = written if written is not None and op.attributes["special_zero"] else []
+    constant = op.constant(1)
+    copied = constant if constant is not None and op.attributes["special_zero"] else []
     source = through_reshape(*_with_unknown_sizes_named(op, copied), span)
-    if source is None or (written is None and op.outputs[0].count(-1) > 1):
+    if source is None or (constant is None and op.outputs[0].count(-1) > 1):
         return None
-    pattern = list(op.outputs[0] if written is None else written)
+    pattern = list(op.outputs[0] if constant is None else constant)
     if copied and source.axis < len(pattern) and pattern[source.axis] == 0:
         pattern[source.axis] = op.inputs[0][source.axis]  # a zero would copy the size of what is cut
     if pattern[span.axis] != -1:

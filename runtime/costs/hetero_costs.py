@@ -27,11 +27,15 @@ from hsdag.runtime.simulator.execution import drained_s
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Least seconds of a launch and of a link's latency, and highest bandwidth, so that calibration can scale them."""
 
-SCATTER, SCALE, LAUNCH_ERROR_S = 0.01, 20.0, 1e-2
-"""Scatter of measured latencies around the model; share by which all launches, all latencies or all bandwidths may be
-off together, as probes of small models meet warm caches and see too little of them; and seconds by which all launches
-may be off, if that is more: a split costs something whatever crosses, which probes hardly see.
+SCATTER = 0.01
+"""Scatter of measured latencies around the model, as a share of them."""
+SCALE = 20.0
+"""Share by which all launches, all latencies or all bandwidths may be off together.
+
+Probes are small models, which meet warm caches, so they see too little of these costs.
 """
+LAUNCH_ERROR_S = 1e-2
+"""Seconds by which all launches may be off, if that is more: what a split costs whatever crosses, probes hardly see."""
 
 KNOWN = 1 << 14
 """Number of placements that a search remembers, as a cold one proposes the same ones again and again. 62 random bits
@@ -73,9 +77,9 @@ class HeteroCosts(PlacementCosts):
     ) -> HeteroCosts:
         """Return costs refitted to measured latencies [B] of placements [B, N].
 
-        Non-negative least squares on relative errors, pulled towards the present figures as far as these may be
-        off; first with one factor each for all launches, all latencies and all bandwidths, then device by device and
-        pair by pair. Without observations nothing changes.
+        Non-negative least squares on relative errors; each factor is pulled towards 1 by how little its figure may
+        be off (SCALE, LAUNCH_ERROR_S, and the errors in ``fitting``). First with one factor each for all launches, all
+        latencies and all bandwidths, then device by device and pair by pair. Without observations nothing changes.
         """
         is_legal = ~np.isnan(self.costs.time_s[np.arange(placements.shape[1]), placements]).any(axis=1)
         usable = np.isfinite(measured_s) & (measured_s > 0) & is_legal

@@ -109,7 +109,8 @@ def compile_placed(
 def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:
     """Return the parts of a cut as tasks."""
     names = cut.graph.op_names
-    labels = [" .. ".join(names[v] for v in dict.fromkeys((p.ops[0], p.ops[-1]))) for p in cut.subgraphs]
+    ends = [(names[p.ops[0]], names[p.ops[-1]]) for p in cut.subgraphs]
+    labels = [first if first == last else f"{first} .. {last}" for first, last in ends]
     kinds = [cut.graph.op_types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]
     resources = tuple(Resource(spec.name, d) for d, spec in enumerate(specs))
     return TaskGraph(tuple(labels), cut.device, resources, cut.edges, task_types=tuple(kinds), name=cut.graph.name)

@@ -50,7 +50,10 @@ class CutCosts:
 
 
 def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partition, costs: CutCosts) -> PartSchedule:
-    """Return when parts run and how long. A part writes a tensor once; each part that needs it reads it once."""
+    """Return when parts run and how long; they must not form a cycle.
+
+    A part writes a tensor once; each part that needs it reads it once.
+    """
     return _merged(graph, instances, parts, costs, 0)[0]
 
 

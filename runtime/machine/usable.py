@@ -22,7 +22,7 @@ BUSY = 0.25
 """Share of the processors from which on other programs' use falsifies measurements."""
 
 TICKS_S = 0.5
-"""Seconds below which the share is not told, since the system counts in ticks."""
+"""Seconds that must pass before the share is reported; until then it is 0, since the system counts in ticks."""
 
 
 def own_groups_of(controller: str) -> list[Path]:

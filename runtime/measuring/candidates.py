@@ -94,9 +94,18 @@ class Compiler:
         if candidate.regions:
             sharded = shard(model, graph, candidate.regions, devices, used.openvino_names)
             model, graph, devices = sharded.model, sharded.graph, sharded.devices
-        plan = used.specs, devices, candidate.priority, candidate.properties
         with self.compiling(candidate.target), compiling_at_most(self.measured.setup.kernels_s):
-            compiled = compile_on(self.core, model, graph, *plan, by_load=candidate.by_load, limit_s=limit_s)
+            compiled = compile_on(
+                self.core,
+                model,
+                graph,
+                used.specs,
+                devices,
+                candidate.priority,
+                candidate.properties,
+                by_load=candidate.by_load,
+                limit_s=limit_s,
+            )
         names = used.openvino_named(np.unique(compiled.cut.device).tolist())
         return compiled, len(compiled.cut.subgraphs), tuple(names)
 
@@ -131,7 +140,7 @@ class OpenCandidates:
         if candidate.target == "op-by-op":
             limit_s = inference_limit_s or math.inf
             with device_calls():
-                references = (op_by_op(core, measured.model, run.inferences, limit_s) for run in measured.courses)
+                references = (op_by_op(core, measured.model, course.inferences, limit_s) for course in measured.courses)
                 self.references[key] = self.firsts[key] = [array for outputs in references for array in outputs]
             return Opened(time.perf_counter() - begin_s, 0, ())
         try:

@@ -119,7 +119,7 @@ class _Stream:
 
 
 def repeats(most: int, for_s: float, least: int = 1) -> Iterator[int]:
-    """Count from 0 to ``most``; after ``for_s`` seconds, no further than to ``least``."""
+    """Yield 0, 1 and so on for at most ``most`` turns, and after ``for_s`` seconds for no more than ``least``."""
     end_s = time.perf_counter() + for_s
     for number in range(most):
         if number >= least and time.perf_counter() >= end_s:

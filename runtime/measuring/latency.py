@@ -359,10 +359,10 @@ class _CountedRounds:
         return np.asarray(np.frombuffer(self._worst) <= GAVE_LESS)
 
     def counted(self, least: int) -> NDArray[np.bool_]:
-        """Return [R] the rounds that count in the end: the sound ones or, if these are fewer, ``least`` of all.
+        """Return [R] whether each round counts: the sound ones, or ``least`` of all if fewer are sound.
 
-        These are the rounds with the shortest pulses, as is the one that counts for a candidate that ended before its
-        first sound round.
+        The rounds with the shortest pulses are taken then. Of a candidate that ended before its first sound round, the
+        one with the shortest pulses counts.
         """
         is_counted, worst = self.sound, np.frombuffer(self._worst)
         if is_counted.sum() < min(least, len(worst)):

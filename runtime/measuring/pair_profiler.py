@@ -148,8 +148,16 @@ class PairProfiler:
             return are_apart(cached, seen, DOUBT) or contradicted(small, np.full(num, np.nan), np.nan)
 
         key = {"what": "side by side", "model": self._run.digest, "devices": [identity(spec) for spec in devices]}
-        how = {"derive": tables, "contradicts": contradicts}
-        return self._series(SIDE_BY_SIDE, key, measure=measure, refutes=differ, tolerance=0.15, **how)
+        return Series(
+            SIDE_BY_SIDE,
+            measure,
+            tolerance=0.15,
+            refutes=differ,
+            contradicts=contradicts,
+            cached=self._cached(key),
+            derive=tables,
+            keep=partial(self._keep, SIDE_BY_SIDE, key),
+        )
 
     def contention(self, devices: Sequence[DeviceSpec], beside: Series, factors: FloatArray) -> Contention:
         """Return the slow-downs, the result of ``beside``, after telling the user which are unknown."""
@@ -167,13 +175,13 @@ class PairProfiler:
         """Return a series of seconds that tensors take between devices, cached under a ``name``."""
         key = {"what": name, "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
         differ = partial(are_apart, times=LINK_DOUBT, floor=FLOOR_S)
-        return self._series(what, key, measure=measure, refutes=differ, tolerance=0.3, floor=FLOOR_S)
+        keep = partial(self._keep, what, key)
+        return Series(what, measure, 0.3, differ, floor=FLOOR_S, cached=self._cached(key), keep=keep)
 
-    def _series(self, what: str, key: Mapping[str, Any], **how: Any) -> Series:
-        """Return a series of figures that are cached under a key."""
+    def _cached(self, key: Mapping[str, Any]) -> FloatArray | None:
+        """Return the figures that are cached under a key, None if there are none."""
         stored = self._run.cache.get(key, self._run.effort.probe_limit_s)
-        cached = None if stored is None else numbers(stored["figures"])
-        return Series(what, cached=cached, keep=partial(self._keep, what, key), **how)
+        return None if stored is None else numbers(stored["figures"])
 
     def _keep(self, what: str, key: Mapping[str, Any], table: FloatArray | None) -> None:
         """Cache figures; if there are none to be believed, delete the cached ones and tell the user."""

@@ -51,13 +51,13 @@ class Profiler:
         with_syncs = side_by_side and not any(spec.plugin.islower() for spec in devices)  # torch copies by streams
         links, syncs = self.pairs.links(devices), self.pairs.syncs(devices) if with_syncs else None
         beside = self.pairs.beside(devices, times, whole_devices) if side_by_side and len(devices) > 1 else None
-        series = [figures for figures in (links, syncs, beside) if figures is not None]
+        all_series = [series for series in (links, syncs, beside) if series is not None]
         run = self._run
         run.step("profiling transfers" + " and devices side by side" * bool(beside))
-        settle(series, run.effort.most_windows, lambda: run.left_s < 0, run.on_note)
+        settle(all_series, run.effort.most_windows, lambda: run.left_s < 0, run.on_note)
         with suppress(CandidateFailed):
             run.client.call(ask(Measurer.forget_probes), PROBE_LIMIT_S)
-        results = [figures.result() for figures in series]
+        results = [series.result() for series in all_series]
         if beside is not None and self._has_one_course:
             times = tuple(map(self.devices.corrected, times, alone_of(beside, len(devices)).tolist()))
         link_profile = self.pairs.link_profile(results[0], None if syncs is None else results[1], len(devices))

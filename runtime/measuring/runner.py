@@ -188,7 +188,7 @@ class CandidateRunner:
         """Return seconds of ``runs`` inferences of one scenario, or weighted means over all. Raises CandidateFailed."""
         self._reopen_if_lost(key)
         stop_s = 0.5 * self.limits.run_s
-        if any(len(scenario.inferences) > 1 for scenario in self.scenarios):
+        if any(len(each.inferences) > 1 for each in self.scenarios):
             stop_s = min(stop_s, MOST_TURN_S)
         if scenario is None and len(self.scenarios) > 1:
             return self._weighted_s(key, runs, stop_s)

@@ -78,8 +78,8 @@ class Series:
 
     ``measure`` returns the figures [K] of one window; ``what`` names them. ``tolerance`` and ``floor`` say when windows
     agree, ``contradicts`` whether the least figures contradict each other. ``derive`` makes what is cached from the
-    least figures, and ``refutes`` says whether that contradicts what was ``cached``, None if nothing was. ``keep``
-    caches it or, for None, deletes it.
+    least figures. ``cached`` is what was cached before, or None, and ``refutes(cached, derived)`` says whether the two
+    contradict each other. ``keep`` caches what was derived or, for None, deletes what is cached.
     """
 
     what: str
@@ -132,16 +132,16 @@ class Series:
 
 
 def settle(
-    series: Sequence[Series], most: int, is_over: Callable[[], bool], say: Callable[[str], None] = lambda _: None
+    all_series: Sequence[Series], most: int, is_over: Callable[[], bool], say: Callable[[str], None] = lambda _: None
 ) -> None:
     """Measure windows of all series in turn until each is settled or has ``most``, or time is over; at least one each.
 
     ``say`` is told which cached figures are measured again.
     """
     for number in range(most):
-        for figures in [figures for figures in series if not figures.is_settled]:
+        for series in [series for series in all_series if not series.is_settled]:
             if number and is_over():
                 return
-            if number == CHECKING and figures.cached is not None:
-                say(f"what was kept of {figures.what} is not what is measured now; measuring it again")
-            figures.windows.append(figures.measure())
+            if number == CHECKING and series.cached is not None:
+                say(f"what was kept of {series.what} is not what is measured now; measuring it again")
+            series.windows.append(series.measure())

@@ -57,7 +57,8 @@ def _with_all(*keys: str) -> AfterValidator:
     """Return a validator that checks that a table has these keys."""
 
     def check(figures: Mapping[Any, float]) -> Mapping[Any, float]:
-        missing = [key for key in keys if key not in {getattr(key, "value", key) for key in figures}]
+        present = {getattr(entry, "value", entry) for entry in figures}
+        missing = [key for key in keys if key not in present]
         if missing:
             raise PydanticCustomError("missing", "no figure for {keys}", {"keys": ", ".join(missing)})
         return figures

@@ -221,9 +221,9 @@ class ScheduleProblem:
     ) -> ScheduleProblem:
         """Build a problem from plain tables; ``others`` are fields by name, of which a single number fills a table.
 
-        ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output, other tables to
-        0 or to their ``DEFAULTS``. An edge carries the first result of its producer unless ``edge_port`` says
-        otherwise. Raises ValueError as the class does, and when the edges form a cycle.
+        ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output, ``slowdown`` to
+        None, other tables to 0 or to their ``DEFAULTS``. An edge carries the first result of its producer unless
+        ``edge_port`` says otherwise. Raises ValueError as the class does, and when the edges form a cycle.
         """
         times = np.array(time_s, dtype=np.float64)
         name = others.setdefault("name", "problem")

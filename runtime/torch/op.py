@@ -18,6 +18,7 @@ import torch
 from openvino import opset13
 
 from hsdag.base.errors import ModelError
+from hsdag.runtime.machine.devices import PRECISION
 from hsdag.runtime.measuring.differences import alone
 
 Tensor = torch.Tensor
@@ -157,7 +158,7 @@ def by_openvino(op: SourceOp) -> TensorFunction:
     kinds = [source.get_node().get_type_name() for source in op.node.input_values()]
     reads |= {port: _as_openvino(x) for port, x in op.constants.items() if kinds[port] != "Constant"}
     try:
-        compiled = ov.Core().compile_model(alone(op.node, reads), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        compiled = ov.Core().compile_model(alone(op.node, reads), "CPU", {PRECISION: "f32"})
         request = compiled.create_infer_request()
     except RuntimeError as error:
         raise UnsupportedOpError(f"{op.label} runs neither in torch nor by itself on OpenVINO's CPU device") from error

@@ -237,8 +237,8 @@ def _gather(op: SourceOp) -> TensorFunction:
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         where = xs[1].reshape(-1).to(torch.int64)
         where = torch.where(where < 0, where + size, where) if from_end else where
-        rows = xs[0].index_select(axis, where.clamp(0, last))
-        return (rows.masked_fill_(((where < 0) | (where > last)).reshape(along), 0).reshape(result),)
+        slices = xs[0].index_select(axis, where.clamp(0, last))
+        return (slices.masked_fill_(((where < 0) | (where > last)).reshape(along), 0).reshape(result),)
 
     return run
 

@@ -81,19 +81,19 @@ class Program:
 
         This is for a single device, which runs the tasks one after another; no result is taken to be a view.
         """
-        size_of, left = dict[int, float](), list(self.uses)
+        alive_bytes, left = dict[int, float](), list(self.uses)
         peak = now = 0.0
         for work in self.works:
             sizes = self.graph.nodes[work.node].output_bytes
             for buffer, size in zip(work.writes, sizes, strict=False):
                 if buffer != UNUSED:
-                    size_of[buffer] = size
+                    alive_bytes[buffer] = size
                     now += size
             peak = max(peak, now)
             for buffer in work.reads:
                 left[buffer] -= 1
                 if not left[buffer]:
-                    now -= size_of.pop(buffer, 0.0)  # inputs and constants are there before and after
+                    now -= alive_bytes.pop(buffer, 0.0)  # inputs and constants are there before and after
         return peak
 
     def task_priority(self, op_priority: FloatArray) -> FloatArray:

@@ -21,7 +21,7 @@ from hsdag.commands.place.session import TORCH_WORKER_COMMAND
 from hsdag.ir.device import DeviceIndex, DeviceSpec
 from hsdag.ir.placement.placement import Record
 from hsdag.models import build_model
-from hsdag.runtime.machine.devices import list_cuda
+from hsdag.runtime.machine.devices import PRECISION, list_cuda
 from hsdag.runtime.measuring.measurer import TorchMeasurer
 from hsdag.runtime.measuring.messages import Call, Candidate, Probe, WorkerSetup, ask, worker_client
 from hsdag.runtime.torch.devices import parse_torch_devices
@@ -131,7 +131,7 @@ def check_zoo_model(answer: Answer, specs: Sequence[DeviceSpec]) -> str:
     drawn = np.random.default_rng(0).integers(0, len(names), num_ops).tolist()
     placed = Candidate(",".join(names), tuple(names[d] for d in drawn), executor="cuda")
     answer(ask(TorchMeasurer.open, "placed", placed))
-    reference = Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})
+    reference = Candidate("CPU", properties={PRECISION: "f32"})
     answer(ask(TorchMeasurer.open, "reference", reference))
     gap = answer(ask(TorchMeasurer.difference, "placed", "reference"))["max_relative"]
     if gap is None or gap > BAR:

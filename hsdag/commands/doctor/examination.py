@@ -24,7 +24,7 @@ from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.graph.reader import Shapes, input_shapes, likely_sizes, load_model, model_file
 from hsdag.ir.graph.scenario import Scenario, parse_scenarios
 from hsdag.ir.placement.placement import Record
-from hsdag.runtime.machine.devices import cpu_topology, named_devices
+from hsdag.runtime.machine.devices import PRECISION, cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.measuring.measurer import OpenVinoMeasurer
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, DeviceFacts, Precision, WorkerSetup, ask, worker_client
@@ -242,7 +242,7 @@ def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
 def _as_option(spec: DeviceSpec, *, in_f32: bool) -> str:
     """Format a device as in ``--devices``."""
     implied = ADDED_DEFAULTS.get(spec.plugin, {}).items()
-    properties = dict(spec.properties.items() - implied) | ({"INFERENCE_PRECISION_HINT": "f32"} if in_f32 else {})
+    properties = dict(spec.properties.items() - implied) | ({PRECISION: "f32"} if in_f32 else {})
     listed = ";".join(f"{key}={value}" for key, value in sorted(properties.items()))
     name = f"{spec.name}={spec.plugin}" if spec.is_added else spec.name
     return f"{name}[{listed}]" if listed else name

@@ -47,7 +47,7 @@ class Lead:
 
     @property
     def word(self) -> str:
-        """Word for a candidate with a larger ratio."""
+        """Return the word for a candidate with a larger ratio."""
         return "faster" if self.takes == LATENCY.takes else "better"
 
 
@@ -91,7 +91,7 @@ class NotChosen:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Reasons and advice, by name."""
+        """Return reasons and advice, by name."""
         return {**self.rejected, **self.disallowed, **self.whole_devices}
 
 

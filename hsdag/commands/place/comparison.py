@@ -62,22 +62,22 @@ class Candidates:
 
     @property
     def by_name(self) -> dict[str, Candidate]:
-        """All candidates."""
+        """Return all candidates."""
         return {**self.singles, **self.finalists, **self.start, **self.automatic}
 
     @property
     def allowed(self) -> list[str]:
-        """Single devices that may be the answer."""
+        """Return the single devices that may be the answer."""
         return [name for name in self.singles if name not in self.disallowed]
 
     @property
     def parts(self) -> list[str]:
-        """Single devices that may be the answer, without whole devices."""
+        """Return the single devices that may be the answer, without whole devices."""
         return [name for name in self.allowed if name not in self.whole_devices]
 
     @property
     def sure(self) -> list[str]:
-        """Candidates that are always compared: devices that are not slow, the start, and the first finalist.
+        """Return the candidates that are always compared: devices that are not slow, the start, and the first finalist.
 
         If all devices that may be the answer are slow, they come first, since a finalist has to beat one.
         """
@@ -87,7 +87,7 @@ class Candidates:
 
     @property
     def ranked(self) -> list[str]:
-        """All candidates, the most important first."""
+        """Return all candidates, the most important first."""
         openvinos = [name for name in self.automatic if name.partition(":")[2] not in self.finalists]
         return list(dict.fromkeys([*self.sure, *openvinos, *self.finalists, *self.singles, *self.automatic]))
 

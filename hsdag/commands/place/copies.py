@@ -100,7 +100,7 @@ def proposed_copies(
         whole_s = np.nan_to_num(costs.cut_costs.op_s).sum(axis=0) + costs.cut_costs.launch_s
         over: list[tuple[Plan | Sharding, float] | None]
         over = [best_pipeline(problem, costs, others), proposals.beside(others)]
-        pipeline = min(filter(None, over), key=lambda timed: timed[1], default=None)
+        pipeline = min(filter(None, over), key=lambda pair: pair[1], default=None)
         sets = best_sets(able, whole_s, costs.slowdown, pipeline)
         undisturbed = best_sets(able, whole_s, None, pipeline)[:1]  # measured slow-downs may be wrong
         sets += [copies for copies in undisturbed if copies.devices not in [other.devices for other in sets]]

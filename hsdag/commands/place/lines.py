@@ -37,13 +37,13 @@ class Deployed:
 
     @property
     def alone(self) -> str | None:
-        """Device that runs the whole model, by its name without settings' suffix; None for a split."""
+        """Return the device that runs the whole model, by its name without settings' suffix; None for a split."""
         placement, used = self.placement, self.placement.used_devices
         return used[0] if len(used) == 1 and not placement.shards and not placement.copies else None
 
     @property
     def chosen(self) -> list[DeviceSettings]:
-        """Settings of the device that runs the whole model, if some were chosen."""
+        """Return the settings of the device that runs the whole model, if some were chosen."""
         return [each for each in self.settings if each.device == self.alone and each.setting]
 
     def device(self, name: str) -> DeviceSpec | None:
@@ -52,7 +52,7 @@ class Deployed:
 
     @property
     def what(self) -> str:
-        """What to run, in words."""
+        """Return what to run, in words."""
         name, placement, row = self.row.name, self.placement, self.row
         over = [device for device, count in row.ops.items() if count]
         if placement.shards:

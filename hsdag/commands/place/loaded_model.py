@@ -92,7 +92,7 @@ class LoadedModel:
 
     @property
     def ov_model(self) -> ov.Model:
-        """The model as OpenVINO has it, which is not to be changed; a workload has none."""
+        """Return the model as OpenVINO has it, which is not to be changed; a workload has none."""
         assert self.model is not None
         return self.model
 
@@ -104,12 +104,12 @@ class LoadedModel:
 
     @property
     def is_workload(self) -> bool:
-        """Whether this is a workload, whose ops are expressions, and not a model."""
+        """Return whether this is a workload, whose ops are expressions, and not a model."""
         return self.units is not None
 
     @property
     def reduces_precision(self) -> bool:
-        """Whether an op that depends on data computes in less than single precision."""
+        """Return whether an op that depends on data computes in less than single precision."""
         return bool(np.isin(np.array(self.graph.element_types), ("f16", "bf16"))[~floating_ops(self.graph)].any())
 
 

@@ -118,7 +118,7 @@ class Outcome:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """A row for every measured candidate, the fastest first."""
+        """Return a row for every measured candidate, the fastest first."""
         final, session = self.final, self.search.session
         has_scenarios = self.search.options.objective is LATENCY and bool(session.scenarios)
         rows = []
@@ -143,7 +143,7 @@ class Outcome:
 
     @cached_property
     def placement(self) -> Placement:
-        """The placement of the answer."""
+        """Return the placement of the answer."""
         search, final, options = self.search, self.final, self.search.options
         session, graph, problem = search.session, search.session.graph, search.problem
         ratio, versus = final.ratios[final.answer], final.best_single
@@ -186,28 +186,28 @@ class Outcome:
 
     @cached_property
     def devices(self) -> list[str]:
-        """The device of every op of the answer [N]; for shards and copies the name of the answer."""
+        """Return the device of every op of the answer [N]; for shards and copies the name of the answer."""
         device = self.search.session.devices.defaults.get(self.final.answer, self.final.answer)
         return self._devices_of(self.final.answer) or [device] * self.search.session.graph.num_ops
 
     @cached_property
     def too_large(self) -> dict[str, str]:
-        """Why devices cannot hold the whole model, by name."""
+        """Return why devices cannot hold the whole model, by name."""
         return too_large(self.search.session, self.search.profile)
 
     @cached_property
     def settings(self) -> tuple[DeviceSettings, ...]:
-        """Settings of devices that were raced before the search."""
+        """Return the settings of devices that were raced before the search."""
         return tuple(settings_record(each, self.final) for each in self.search.tuned.values())
 
     @cached_property
     def not_chosen(self) -> NotChosen:
-        """Candidates that are not the answer, without why no split was compared."""
+        """Return the candidates that are not the answer, without why no split was compared."""
         return NotChosen.of(self.final)
 
     @property
     def sentence(self) -> str:
-        """The answer in a sentence or two."""
+        """Return the answer in a sentence or two."""
         search, final = self.search, self.final
         session, options = search.session, search.options
         if self.interrupted and not final.candidates.finalists:
@@ -257,14 +257,14 @@ class Outcome:
 
     @property
     def no_single(self) -> str:
-        """Why there is no best single device; empty if there is one."""
+        """Return why there is no best single device; empty if there is one."""
         if self.final.best_single is not None:
             return ""
         return NO_MEMORY if len(self.too_large) == len(self.search.session.devices.all) else NO_SINGLE
 
     @property
     def uncompared(self) -> str | None:
-        """Why no split placement was compared; None if one was."""
+        """Return why no split placement was compared; None if one was."""
         search, final, failures = self.search, self.final, self.final.comparison.failures
         finalists = final.candidates.finalists
         if any(name in final.comparison.samples for name in finalists):
@@ -303,7 +303,7 @@ class Outcome:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the answer, as sentences without a full stop."""
+        """Return warnings about the answer, as sentences without a full stop."""
         search, final, less = self.search, self.final, self.final.comparison.disturbed
         peaks = "peaks of memory are simulated, with the sizes of the profile"
         counted = peaks if search.options.objective.counts_memory else None
@@ -322,7 +322,7 @@ class Outcome:
 
     @property
     def bound(self) -> str:
-        """Sentence on the possible gain; empty without a profile, on a busy machine, or if not for latency."""
+        """Return a sentence on the possible gain; empty without a profile, on a busy machine, or if not for latency."""
         search, final = self.search, self.final
         if search.profile is None or search.costs is None or search.options.objective is not LATENCY:
             return ""
@@ -337,7 +337,7 @@ class Outcome:
 
     @property
     def weight_bytes(self) -> dict[str, float]:
-        """Bytes of the answer's weights and state by device; empty if it uses a device not placed on."""
+        """Return the bytes of the answer's weights and state by device; empty if it uses a device not placed on."""
         search, session, answer = self.search, self.search.session, self.final.answer
         names, proposals = search.problem.devices, search.proposals
         if answer in search.shardings and proposals is not None:
@@ -356,7 +356,7 @@ class Outcome:
 
     @property
     def state_bytes_per_token(self) -> dict[str, float]:
-        """Bytes of state per token of context on each device; empty for shards, copies and stateless models.
+        """Return the bytes of state per token of context on each device; empty for shards, copies and stateless models.
 
         The state is that of the scenario with the longest context.
         """

@@ -107,7 +107,7 @@ class Pace:
 
     @property
     def check_s(self) -> float:
-        """Seconds to check the answer in a running process: the reference compiles, then both run."""
+        """Return the seconds to check the answer in a running process: the reference compiles, then both run."""
         return self.compile_s + CHECK_RUNS * self.run_s
 
     def timeline_s(self, budget_s: float) -> float:

@@ -92,7 +92,7 @@ def run_place(
         search = Search(session, options, watcher, begin_s, tuned=tuned, kinds=kinds, wanted=wanted)
         if len(devices.placed) == 1:
             if options.memory_bytes:
-                search.profile = search.time.profile = session.profile(on_step=watcher.on_phase)
+                search.time.profile = session.profile(on_step=watcher.on_phase)
             return _conclude(search, start, output)
         tried_s = time.monotonic() - begin_s - read_s
         with pool_of(options.workers, watcher.note) as pool:

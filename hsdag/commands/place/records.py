@@ -117,7 +117,7 @@ class Row(Record):
 
     @property
     def over(self) -> Ratio:
-        """Ratio to the best single device, with its interval."""
+        """Return the ratio to the best single device, with its interval."""
         low, high = self.ci95
         return Ratio(self.ratio, low or 0.0, np.inf if high is None else high, self.rounds)
 
@@ -150,12 +150,12 @@ class Tally(Record):
 
     @property
     def num_failed(self) -> int:
-        """Number of placements that were tried and failed."""
+        """Return the number of placements that were tried and failed."""
         return sum(self.failures.values())
 
     @property
     def words(self) -> str:
-        """Counts in words; failed placements do not count as measured."""
+        """Return the counts in words; failed placements do not count as measured."""
         simulated = f", {self.simulated:,} simulated" if self.simulated else ""
         if not self.failures:
             return f"{placements_were(self.tried)} measured{simulated}"
@@ -219,7 +219,7 @@ class DeviceSettings(Record):
 
     @property
     def gain(self) -> str:
-        """Gain of the setting, as the end of a sentence that names the device; empty if it is not known."""
+        """Return the gain of the setting, as the end of a sentence that names the device; empty if it is not known."""
         said = [] if self.ratio is None else [f"{100 * (self.ratio - 1):.0f}% faster than as OpenVINO sets it up"]
         if self.apart is not None:
             before, after = self.apart

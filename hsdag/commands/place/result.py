@@ -110,17 +110,17 @@ class PlaceResult(Displayable, Record):
 
     @property
     def affinity(self) -> dict[str, str]:
-        """Device of each op in the placement, by the op's name."""
+        """Return the device of each op in the placement, by the op's name."""
         return self.placement.affinity
 
     @property
     def devices(self) -> list[DeviceSpec]:
-        """Devices of the placement."""
+        """Return the devices of the placement."""
         return self.placement.devices
 
     @property
     def used_devices(self) -> tuple[str, ...]:
-        """Names of the devices that hold at least one op of the placement."""
+        """Return the names of the devices that hold at least one op of the placement."""
         return self.placement.used_devices
 
     def save(self, path: str | Path) -> None:
@@ -137,12 +137,12 @@ class PlaceResult(Displayable, Record):
 
     @property
     def answer(self) -> Row:
-        """Row of the candidate that is the answer."""
+        """Return the row of the candidate that is the answer."""
         return next(row for row in self.rows if row.is_answer)
 
     @property
     def comparison(self) -> LatencyComparison:
-        """Final comparison of the candidates that ran."""
+        """Return the final comparison of the candidates that ran."""
         samples = {name: Samples(tuple(map(tuple, rounds))) for name, rounds in self.samples.items()}
         return LatencyComparison(samples, {})
 
@@ -152,18 +152,18 @@ class PlaceResult(Displayable, Record):
 
     @property
     def versus(self) -> str | None:
-        """Best single device; None if no single device runs the model."""
+        """Return the best single device; None if no single device runs the model."""
         return None if self.placement.speedup is None else self.placement.speedup.versus
 
     @property
     def run(self) -> str:
-        """Sentence on what to run, the time it takes, and how much faster that is than the best single device."""
+        """Return a sentence on what to run, its time, and how much faster that is than the best single device."""
         objective = find_objective(self.objective)
         return run_sentence(self._deployed, objective, self.versus, self.others, self.scenarios)
 
     @property
     def setting(self) -> str:
-        """Sentence with the line of Python that compiles the answer; empty if there is none."""
+        """Return a sentence with the line of Python that compiles the answer; empty if there is none."""
         return setting_sentence(self._deployed, self.model_path, self.placement_file)
 
     @property
@@ -172,7 +172,7 @@ class PlaceResult(Displayable, Record):
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """Sentences on doubts of outputs, what to run, its gain, warnings, and what could still be gained."""
+        """Return sentences on doubts of outputs, what to run, its gain, warnings, and what could still be gained."""
         warnings = [f"Warning: {warning}." for warning in self.warnings]
         objection = self.verdict.reason
         doubts = [] if objection is None else [each for each in warnings if each.endswith(f"{objection}.")]
@@ -181,7 +181,7 @@ class PlaceResult(Displayable, Record):
 
     @property
     def said(self) -> tuple[str, ...]:
-        """Answer in lines, with the short table below the line on what to run."""
+        """Return the answer in lines, with the short table below the line on what to run."""
         lines = self.lines or self.summary
         after = next((i for i, line in enumerate(lines, start=1) if line.startswith("Run ")), 0)
         table = compact_table(self.rows, self.versus, find_objective(self.objective), self.others, self.scenarios)

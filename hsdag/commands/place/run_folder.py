@@ -228,7 +228,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @property
     def events(self) -> list[Event]:
-        """All events, in order. Raises FileFormatError."""
+        """Return all events, in order. Raises FileFormatError."""
         return [
             Event(plan, Score(np.inf if written.value is None else written.value, written.failure), written.elapsed_s)
             for written, plan in self._plans(self.events_path, EventRecord, "not an event of a search")
@@ -240,7 +240,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @property
     def kept(self) -> list[Plan]:
-        """Simulated plans that were kept, in order. Raises FileFormatError."""
+        """Return the simulated plans that were kept, in order. Raises FileFormatError."""
         return [plan for _, plan in self._plans(self.candidates_path, PlanRecord, "not a plan of a search")]
 
     def _plans(self, path: Path, kind: type[_R], otherwise: str) -> Iterator[tuple[_R, Plan]]:
@@ -259,19 +259,19 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @property
     def executor(self) -> ExecutorName:
-        """Executor of the answer if that is a split, else the one that the search is for."""
+        """Return the executor of the answer if that is a split, else the one that the search is for."""
         if self.placement is not None and len(self.placement.used_devices) > 1:
             return self.placement.executor
         return executor_of(self.record.executor)
 
     @cached_property
     def graph(self) -> ComputationGraph:
-        """Graph of the model."""
+        """Return the graph of the model."""
         return read_graph_file(self.path / GRAPH)
 
     @cached_property
     def profile(self) -> ModelProfile | None:
-        """Profile of the model from before the search; None if there is none."""
+        """Return the profile of the model from before the search; None if there is none."""
         if not (self.path / PROFILE).is_file():
             return None
         profile = read_profile(self.path / PROFILE)
@@ -285,18 +285,18 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @cached_property
     def result(self) -> PlaceResult | None:
-        """Result of the search; None if it has not ended."""
+        """Return the result of the search; None if it has not ended."""
         path = self.path / RESULT
         return parse_record(PlaceResult, read_text(path), str(path), (RESULT_VERSION,)) if path.is_file() else None
 
     @property
     def placement(self) -> Placement | None:
-        """Placement of the answer; None if the search has not ended."""
+        """Return the placement of the answer; None if the search has not ended."""
         return None if self.result is None else self.result.placement
 
     @cached_property
     def problem(self) -> Problem:
-        """Problem of the search; ops without a time on a device count as not supported there.
+        """Return the problem of the search; ops without a time on a device count as not supported there.
 
         Raises FileFormatError if its number of units differs from the record's.
         """
@@ -318,7 +318,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @cached_property
     def costs(self) -> PlacementCosts | None:
-        """Costs of placements as calibrated by the search; None without a profile.
+        """Return the costs of placements as calibrated by the search; None without a profile.
 
         Raises FileFormatError if the calibration is for another model.
         """

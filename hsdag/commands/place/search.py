@@ -122,7 +122,6 @@ class Search:
         begin_s = time.monotonic() if begin_s is None else begin_s
         self.time = SearchTime(session, options, self.watcher, self.wanted, begin_s)
         self.problem = _problem_of(session, options, None)
-        self.profile: ModelProfile | None = None
         self.unprofiled: str | None = None
         self.costs: PlacementCosts | None = None
         self.proposals: ShardProposals | None = None
@@ -188,14 +187,19 @@ class Search:
         calibrated = None if hybrid is None else hybrid.costs
         self.course = Course(events, num_simulated, driver.contributions, calibrated, seconds)
 
+    @property
+    def profile(self) -> ModelProfile | None:
+        """Return the profile of the model; None before it is profiled, or without one."""
+        return self.time.profile
+
     @cached_property
     def copies(self) -> dict[str, Copies]:
-        """Copies of the whole model that are worth comparing, by name."""
+        """Return the copies of the whole model that are worth comparing, by name."""
         return proposed_copies(self.session, self.options, self.profile, self.problem)
 
     @property
     def plans(self) -> dict[str, Plan]:
-        """Finalists and the plan that suits HETERO best, by their names in the comparison."""
+        """Return the finalists and the plan that suits HETERO best, by their names in the comparison."""
         others = [] if self.under_hetero is None or self.under_hetero in self.finalists else [self.under_hetero]
         return {f"placement {rank}": plan for rank, plan in enumerate([*self.finalists, *others], start=1)}
 
@@ -214,10 +218,10 @@ class Search:
         if options.resolved_reward == "measured":
             return
         spent_s = self.time.spent_s
-        self.profile, self.unprofiled = profiled(session, options, self.watcher, self.wanted, spent_s)
-        if (profile := self.profile) is None:
-            return
+        profile, self.unprofiled = profiled(session, options, self.watcher, self.wanted, spent_s)
         self.time.profile = profile
+        if profile is None:
+            return
         costs = session.model.costs(profile, options.search_executor)
         hetero = costs if isinstance(costs, HeteroCosts) else None
         problem = normalize_objective(session, replace(_problem_of(session, options, profile), ops=hetero), costs)
@@ -239,8 +243,8 @@ class Search:
     def _search(self, driver: Driver, in_stages: Sequence[Plan], *, is_short: bool) -> HybridEvaluator | None:
         """Evaluate first plans, and let the placer search to its end.
 
-        Plans ``in_stages`` are evaluated before all others; if time ``is_short``, none is measured. Returns the
-        evaluator that simulates and measures, if there is one.
+        Plans ``in_stages`` are evaluated before all others; if ``is_short``, there is no time to measure any plan.
+        Returns the evaluator that simulates and measures, if there is one.
         """
         checkpoint = None if self.folder is None else self.folder.state
         hybrid: HybridEvaluator | None = None

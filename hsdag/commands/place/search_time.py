@@ -43,12 +43,12 @@ class SearchTime:
 
     @property
     def spent_s(self) -> float:
-        """Seconds of the budget that have passed."""
+        """Return the seconds of the budget that have passed."""
         return time.monotonic() - self.begin_s
 
     @property
     def pace(self) -> Pace:
-        """Seconds of the steps of the final comparison, by the profile and by what was opened and measured so far."""
+        """Return the seconds of the steps of the final comparison, by the profile and what was measured so far."""
         taken = self._session.runner.taken
         is_steady = Quantity.PERIOD in self._options.objective.quantities
         runs = (REQUESTS_IN_FLIGHT, taken.value_s / RUNS_EACH_ROUND) if is_steady else (1, taken.value_s)
@@ -56,7 +56,7 @@ class SearchTime:
 
     @property
     def most_s(self) -> float:
-        """Seconds of the budget before the final comparison."""
+        """Return the seconds of the budget before the final comparison."""
         options = self._options
         return options.budget_s - self.pace.comparison_s(options.budget_s, options.protocol)[0]
 
@@ -68,12 +68,12 @@ class SearchTime:
 
     @property
     def _for_search_s(self) -> float:
-        """Seconds of the budget between the steps before the search and the final comparison."""
+        """Return the seconds of the budget between the steps before the search and the final comparison."""
         return max(self.most_s - self._before_s, 0.0)
 
     @property
     def unspent_s(self) -> float:
-        """Seconds for the search that are left now; negative after its end."""
+        """Return the seconds for the search that are left now; negative after its end."""
         return self._for_search_s - (self.spent_s - self._before_s)
 
     def is_short(self, num_devices: int) -> bool:

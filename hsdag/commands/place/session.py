@@ -208,7 +208,7 @@ class Session(AbstractContextManager["Session"]):
         """Return the placement problem over ``devices.placed``.
 
         Args:
-            max_share: Largest share of the work in one placement unit, as in ``PlacedModel.problem``.
+            max_share: Largest share of the work in one placement unit, by default DEFAULT_SHARE.
             profile: Profile that gives costs, and ops to keep together because they are fused.
             is_free: Whether to leave out pins.
 

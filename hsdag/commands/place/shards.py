@@ -73,7 +73,7 @@ class ShardProposals:
 
     @property
     def shapes(self) -> OpShapes:
-        """OpShapes of the model's ops, for the rules of division."""
+        """Return the shapes of the model's ops, for the rules of division."""
         return self.session.loaded.op_shapes(self.session.graph)
 
     def proposed(
@@ -115,7 +115,7 @@ class ShardProposals:
 
     @property
     def _undisturbed(self) -> ShardCosts:
-        """Costs of shards if devices did not slow each other down."""
+        """Return the costs of shards if devices did not slow each other down."""
         return shard_costs(replace(self.costs, slowdown=None))
 
     def least_s(self) -> float:

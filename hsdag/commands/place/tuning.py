@@ -99,7 +99,7 @@ class Tuned:
 
     @property
     def setting(self) -> Setting:
-        """Properties that were added to the device."""
+        """Return the properties that were added to the device."""
         return {key: value for key, value in self.spec.properties.items() if key not in self.named.properties}
 
 
@@ -342,9 +342,9 @@ def _from_record(spec: DeviceSpec, record: Mapping[str, Any]) -> Tuned:
 
 def forget_beaten(tuned: Mapping[str, Tuned], final: FinalComparison) -> None:
     """Drop settings from the cache if the answer is their device without them."""
-    for device in tuned.values():
-        if device.key is not None and device.beside is not None and device.beside.name == final.answer:
-            ProfileCache.default().drop(device.key)
+    for raced in tuned.values():
+        if raced.key is not None and raced.beside is not None and raced.beside.name == final.answer:
+            ProfileCache.default().drop(raced.key)
 
 
 def settings_record(tuned: Tuned, final: FinalComparison) -> DeviceSettings:

@@ -13,7 +13,7 @@ from hsdag.commands.place.pace import Deadline
 from hsdag.commands.place.records import Verdict
 from hsdag.commands.place.session import Session
 from hsdag.ir.placement.placement import ReferenceName
-from hsdag.runtime.machine.devices import reduced_precision
+from hsdag.runtime.machine.devices import PRECISION, reduced_precision
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.search.options import PlaceOptions
@@ -35,7 +35,7 @@ LARGEST_TOLERANCE = 0.1
 Difference = Mapping[str, float | None]
 
 _REFERENCE, _OTHERWISE = "reference {}", "computed differently"
-_SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
+_SINGLE = {PRECISION: "f32"}
 _EXACT = {**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
 
@@ -54,12 +54,12 @@ class Check:
 
     @property
     def is_limit(self) -> bool:
-        """Whether no candidate that differs more can be the answer."""
+        """Return whether no candidate that differs more can be the answer."""
         return self.max_difference is not None
 
     @property
     def least(self) -> float:
-        """Requested largest difference, or else the tolerance that every model gets."""
+        """Return the requested largest difference, or else the tolerance that every model gets."""
         if self.max_difference is not None:
             return self.max_difference
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
@@ -171,7 +171,7 @@ class Verifier:
 
     @property
     def _is_inconclusive(self) -> bool:
-        """Whether the model's own outputs differ more between precisions than rounding may."""
+        """Return whether the model's own outputs differ more between precisions than rounding may."""
         return self._own_difference > LARGEST_TOLERANCE
 
     def _other_ways(self) -> list[str | Candidate]:

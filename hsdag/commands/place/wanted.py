@@ -28,14 +28,14 @@ class Wanted:
 
     @property
     def seconds(self) -> float | None:
-        """Budget in seconds that is enough for all steps; None if there was time for all."""
+        """Return the budget in seconds that is enough for all steps; None if there was time for all."""
         if not self._enough_s:
             return None
         return STEP_S * math.ceil(max(*self._enough_s.values(), self._budget_s + STEP_S) / STEP_S)
 
     @property
     def words(self) -> str:
-        """Advice with its reasons, as a sentence; empty if there was time for all."""
+        """Return advice with its reasons, as a sentence; empty if there was time for all."""
         if self.seconds is None:
             return ""
         *others, last = self._enough_s

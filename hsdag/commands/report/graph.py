@@ -171,7 +171,7 @@ class PlacedGraph:
 
     @cached_property
     def cost_s(self) -> FloatArray:
-        """Return [N] the seconds of each op where it is, or on its best device if divided or not placed; 0 if none."""
+        """Return [N] the seconds of each op where it is, on its best device if divided or not placed; 0 if unknown."""
         best_s = np.fmin.reduce(self.time_s, axis=1)
         own_s = np.where(self.device >= 0, self.time_s[np.arange(len(best_s)), self.device], np.nan)
         return np.nan_to_num(np.where(np.isnan(own_s), best_s, own_s))
@@ -266,7 +266,7 @@ def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
 
 
 def _script(call: str, **objects: object) -> CustomJS:
-    """Return a call of a function of the page; braces in ``call`` are replaced by an object of ``known`` by name."""
+    """Return a call of a function of the page; ``{}`` in ``call`` stands for an object with ``objects`` by name."""
     from bokeh.models import CustomJS
 
     return CustomJS(args=objects, code=call.format("{" + ", ".join(objects) + "}"))

@@ -71,7 +71,7 @@ class NetworkTraining:
         self._losses: list[float] = []
         self._generator = torch.Generator().manual_seed(seed)
         placer = self._placer
-        of_problem = replace(options, updates=math.ceil(num_updates / len(problems)))
+        each_options = replace(options, updates=math.ceil(num_updates / len(problems)))
         self.trainers = list[Trainer]()
         for problem in problems:
             check()
@@ -87,7 +87,7 @@ class NetworkTraining:
                     method,
                     policy,
                     problem.evaluator,
-                    of_problem,
+                    each_options,
                     self._generator,
                     singles=units.alone,
                     memory=placer.limited_memory(units),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
 from typing import ClassVar
@@ -119,9 +119,11 @@ class Annealing:
             chain.state["temperature"] = first
             chain.state["cooling"] = (last / first) ** (1.0 / num) if first > 0 else 1.0
         before = self._num_proposals
-        tasks = [self._pool.submit(self._run_chain, i, num) for i in range(len(self.chains))]
+        tasks = list[Future[None]]()
         is_timed = np.isfinite(self._incumbent.limits.seconds) and not np.isfinite(self._incumbent.evaluations_left)
         try:
+            for i in range(len(self.chains)):
+                tasks.append(self._pool.submit(self._run_chain, i, num))
             waiting = set(tasks)
             while waiting:
                 waiting = wait(waiting, LOOK_EVERY_S).not_done

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -275,12 +275,10 @@ class Sweeps:
         if (num := int(min(self._proposals, incumbent.evaluations_left // len(windows)))) < 1:
             raise SearchStopped
         seeds = self._rng.integers(1 << 62, size=len(windows)).tolist()
-        tasks = [
-            self._pool.submit(self._search, line, *window, num, seed)
-            for window, seed in zip(windows, seeds, strict=True)
-        ]
-        pieces: list[WindowResult] = []
+        tasks, pieces = list[Future[WindowResult]](), list[WindowResult]()
         try:
+            for window, seed in zip(windows, seeds, strict=True):
+                tasks.append(self._pool.submit(self._search, line, *window, num, seed))
             for task in tasks:
                 piece = task.result()
                 incumbent.report(count=num)

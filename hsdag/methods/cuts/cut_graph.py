@@ -90,12 +90,12 @@ class BoundaryCosts(NamedTuple):
 
     @property
     def num_ops(self) -> int:
-        """Return N."""
+        """Return the number of ops, N."""
         return len(self.time_s)
 
     @property
     def num_devices(self) -> int:
-        """Return D."""
+        """Return the number of devices, D."""
         return int(self.time_s.shape[1])
 
     @property

@@ -133,17 +133,17 @@ def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[Int
 def _within(check: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
     """Yield cuts at all prices within limited memory, as time allows."""
     first, *others = _by_launches(check.problem)
-    is_first = True
+    none_fits = True
     for costs in [first, *others, *(first.scaled(scale) for scale in SCALES[1:])]:
         if incumbent.is_over():
             break
         placements = fitting(costs, check, incumbent.is_over)
         if (quick := next(placements, None)) is not None:
-            if is_first:
+            if none_fits:
                 yield quick
-            is_first = False
+            none_fits = False
             yield min([quick, *placements], key=costs.cost_s)
-    if is_first:
+    if none_fits:
         yield from _last_resorts(first, check, incumbent.left_s)
 
 

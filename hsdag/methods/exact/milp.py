@@ -61,7 +61,7 @@ class LinearModel:
         self.row_high.append(high)
 
     def rows(self, index: IntArray, value: FloatArray, high: float) -> None:
-        """Add K rows, each the sum of ``value`` times variables ``index``, both [K, W], that is at most ``high``."""
+        """Add K constraints: the sum of ``value`` [K, W] times the variables ``index`` [K, W] is at most ``high``."""
         self.row_start.extend((self.row_start[-1] + index.shape[1] * np.arange(1, len(index) + 1)).tolist())
         self.index.extend(index.ravel().tolist())
         self.value.extend(value.ravel().tolist())

@@ -54,7 +54,7 @@ class Buffer:
     def add(self, plans: Sequence[Plan], scores: Sequence[Score], *, single: bool = False) -> FloatArray:
         """Record evaluated plans and return their values [B], NaN for failures.
 
-        Of plans of single devices, which ``single`` says that they are, the best becomes the reference.
+        If ``single``, they are plans of single devices, and the best of them becomes the reference.
         """
         for plan, score in zip(plans, scores, strict=True):
             self._seen[_digest(plan)] = None

@@ -57,7 +57,7 @@ class Scores(NamedTuple, Generic[A]):
 
     @classmethod
     def linear(cls, select: A, direct: A, bias: A) -> Scores[A]:
-        """Return tables of which logits of devices are linear in their features, since K and H are 0."""
+        """Return tables for which the logits of devices are linear in their features: K and H are 0."""
         rows, columns = select[:, None][:, :0], direct.T[:, :0]  # [N, 0] and [F, 0]
         return cls(select, rows, rows, columns, columns[0], columns[:0], columns[0], direct, bias)
 
@@ -491,7 +491,7 @@ class Climber(NamedTuple):
     episodes: Episodes
     row: IntArray  # [B, N] row of ``direct`` and ``bias`` that an op has
     slopes: Slopes
-    p: FloatArray  # [D] log-probability of a device
+    p: FloatArray  # [D] logit, then log-probability, of a device
     chance: FloatArray  # [N] exp(score - highest score) of an op
     waiting: IntArray  # [N] first op that becomes a candidate at a step, -1 if there is none
     following: IntArray  # [N] next op that becomes a candidate at the same step as an op, -1 if there is none
@@ -516,7 +516,7 @@ def climb_many(c: Climber) -> None:
 
 @inlined
 def _climb_order(c: Climber, b: int, most: float) -> None:
-    """Add the gradient of the selection of all ops of episode b, of which ``most`` is the highest score."""
+    """Add the gradient of the selection of all ops of episode b; ``most`` is the highest score of any op."""
     s, a, episodes, chance = c.s, c.a, c.episodes, c.chance
     waiting, following, candidate = c.waiting, c.following, c.candidate
     num, count = len(chance), 0

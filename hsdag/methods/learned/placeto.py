@@ -110,7 +110,7 @@ class UnitGroups(NamedTuple):
 
     of_unit: torch.Tensor  # [U] group of each unit
     first: IntArray  # [G] first unit of each group, by index
-    order: torch.Tensor  # [G] order of visits: that of their first units in topological order
+    order: torch.Tensor  # [G] order of visits: that of their first units in the order given
     x: torch.Tensor  # [G, F] standardised features
     edges: Edges
     reaches: torch.Tensor  # [G, G] whether a path leads from a unit of the first group to one of the second

@@ -290,7 +290,8 @@ class Draws:
         else:
             random = torch.rand(logits.shape[:2], generator=self._generator, dtype=torch.float64).numpy()
             scored = np.ascontiguousarray(self._seeing(logits, units).detach().numpy())
-            weights, home = self._seeing.weights.detach().numpy(), np.zeros(random.shape, np.int64)
+            weights = self._seeing.weights.detach().numpy()
+            home = np.zeros(random.shape, np.int64)
             step = self._schedules.extend(units.numpy(), scored, weights, self._exploring, random, home)
             self._steps.append(step)
             devices, log_p = torch.from_numpy(step.home), torch.from_numpy(step.log_p[..., 1])

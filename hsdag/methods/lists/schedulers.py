@@ -148,12 +148,12 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
         costs = problem.known_costs
         tables = tables_of(costs)
         device = np.full(costs.num_ops, -1, dtype=np.int64)
-        weights = np.zeros(costs.num_devices)
+        used_bytes = np.zeros(costs.num_devices)
         for shards in shard_groups(costs):
             for first in range(0, len(shards), costs.num_devices):
                 ops = shards[first : first + costs.num_devices]
-                device[ops] = _best_assignment(_input_costs_s(tables, costs, ops, device, weights))
-                np.add.at(weights, device[ops], costs.weight_bytes[ops])
+                device[ops] = _best_assignment(_input_costs_s(tables, costs, ops, device, used_bytes))
+                np.add.at(used_bytes, device[ops], costs.weight_bytes[ops])
         yield Plan(device)
 
 
@@ -185,12 +185,12 @@ def shard_groups(problem: ScheduleProblem) -> list[IntArray]:
 
 
 def _input_costs_s(
-    tables: Tables, problem: ScheduleProblem, ops: IntArray, device: IntArray, weights: FloatArray
+    tables: Tables, problem: ScheduleProblem, ops: IntArray, device: IntArray, used_bytes: FloatArray
 ) -> FloatArray:
     """Return the seconds to bring the inputs of ops to devices, [len(ops), D]; infinite if a device cannot take an op.
 
     Transfers are counted one after another; inputs from the same group are not placed yet and therefore left out.
-    ``weights`` [D] are the bytes of weights that devices have so far.
+    ``used_bytes`` [D] are the bytes of weights that devices have so far.
     """
     cost_s = np.zeros((len(ops), problem.num_devices))
     for i, v in enumerate(ops.tolist()):
@@ -198,7 +198,7 @@ def _input_costs_s(
             home = device[tables.in_op[k]]
             if home >= 0:
                 cost_s[i] += tables.latency_s[home] + tables.in_bytes[k] / tables.bandwidth_bytes_per_s[home]
-        full = over_memory(problem, weights + problem.weight_bytes[v])
+        full = over_memory(problem, used_bytes + problem.weight_bytes[v])
         able = problem.supported[v] & ~full if (problem.supported[v] & ~full).any() else problem.supported[v]
         cost_s[i, ~able] = np.inf
     return cost_s

@@ -32,7 +32,7 @@ MOST_CANDIDATES = 60
 MOST_LEFT = 0.75
 """Largest share of ops in blocks unlike any earlier one; with more, the graph counts as not repeating."""
 CLOSE = 1.15
-"""A division is as good as the best up to this many times as many ops in blocks unlike any earlier one."""
+"""A division counts as good as the best with at most this many times its ops in blocks unlike any earlier one."""
 LEAST_ALIKE = 0.6
 """Least share of a kind's ops that a different block must contain to count as one of that kind.
 
@@ -158,10 +158,10 @@ def _exact_hashes(problem: ScheduleProblem) -> Hashes:
 def _refined(problem: ScheduleProblem, hashes: Hashes, rounds: int) -> Hashes:
     """Return hashes [N] that are equal for ops whose neighbourhoods of radius ``rounds`` look alike."""
     for _ in range(rounds):
-        op, read, sent = _mixed(hashes), np.zeros_like(hashes), np.zeros_like(hashes)
-        np.add.at(read, problem.edge_dst, _mixed(op[problem.edge_src]))
-        np.add.at(sent, problem.edge_src, _mixed(op[problem.edge_dst] ^ np.uint64(1)))
-        hashes = _mixed(_mixed(op + read) + sent)
+        mixed, read, sent = _mixed(hashes), np.zeros_like(hashes), np.zeros_like(hashes)
+        np.add.at(read, problem.edge_dst, _mixed(mixed[problem.edge_src]))
+        np.add.at(sent, problem.edge_src, _mixed(mixed[problem.edge_dst] ^ np.uint64(1)))
+        hashes = _mixed(_mixed(mixed + read) + sent)
     return hashes
 
 
@@ -185,7 +185,9 @@ def _matched(problem: ScheduleProblem, block: IntArray, least_lone: float = np.i
         least_lone: Least size of a block unlike any other, relative to the largest repeated one, that is a kind of its
             own.
     """
-    num, exact, place = int(block.max()) + 1, _exact_hashes(problem), inverse_of(problem.topological_order)
+    num = int(block.max()) + 1
+    exact = _exact_hashes(problem)
+    place = inverse_of(problem.topological_order)
     by_key = np.lexsort((place, exact, block))
     is_same = (block[by_key][1:] == block[by_key][:-1]) & (exact[by_key][1:] == exact[by_key][:-1])
     first = np.flatnonzero(np.append(True, ~is_same))
@@ -210,9 +212,9 @@ def _matched(problem: ScheduleProblem, block: IntArray, least_lone: float = np.i
         if signature[b] not in kinds and shares[nearest] < LEAST_ALIKE:
             continue
         kind[b] = nearest
-        for v, k in zip(ops.tolist(), keys, strict=True):
-            if k in keys_of[nearest]:
-                position[v] = number.setdefault((nearest, k), len(number))
+        for v, key_of_op in zip(ops.tolist(), keys, strict=True):
+            if key_of_op in keys_of[nearest]:
+                position[v] = number.setdefault((nearest, key_of_op), len(number))
     return Blocks(block, position, kind)
 
 

@@ -132,12 +132,12 @@ def _sent_bytes(costs: ScheduleProblem, seconds: float) -> float:
     return max(seconds - float(costs.link_latency_s[off].mean()), 0.0) / max(s_per_byte, 1e-300)
 
 
-def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[tuple[int, int], float]:
+def _merged(costs: ScheduleProblem, heavy: IntArray, least_bytes: float) -> dict[tuple[int, int], float]:
     """Return the bytes sent between heavy units, by pair of them.
 
     Args:
         heavy: Number of the heavy unit that each unit belongs to [U], which is set for light units that join one.
-        held_bytes: Least bytes that make a light unit join the heavy unit that they come from.
+        least_bytes: Least bytes that make a light unit join the heavy unit that they come from.
     """
     edges_in = Csr.build(costs.num_ops, costs.edge_dst, np.arange(len(costs.edge_dst)))
     able = costs.supported[np.argsort(heavy, kind="stable")[np.count_nonzero(heavy < 0) :]]  # [H, D]
@@ -150,7 +150,7 @@ def _merged(costs: ScheduleProblem, heavy: IntArray, held_bytes: float) -> dict[
             for unit, passed in ({int(heavy[u]): np.inf} if heavy[u] >= 0 else reach[u]).items():
                 arriving[unit] = max(arriving.get(unit, 0.0), min(size, passed))
         last = max(arriving, default=-1)
-        if heavy[v] < 0 and last >= 0 and arriving[last] >= held_bytes and (able[last] & costs.supported[v]).any():
+        if heavy[v] < 0 and last >= 0 and arriving[last] >= least_bytes and (able[last] & costs.supported[v]).any():
             heavy[v] = last
             able[last] &= costs.supported[v]
         for unit, size in arriving.items() if heavy[v] >= 0 else ():

@@ -1,4 +1,7 @@
-"""Evaluate plans of groups of units that share a device, as plans of all units. Legend: U placement units."""
+"""Evaluate plans of groups of units that share a device, as plans of all units.
+
+Legend: U placement units.
+"""
 
 from __future__ import annotations
 

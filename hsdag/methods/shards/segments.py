@@ -120,7 +120,7 @@ class Segments:
         return is_same and any(region is not None and inside <= set(region.ops) for region in regions)
 
     def _equal_segments(self) -> list[int]:
-        """Number the segments [K], equal ones alike, and set the times of their ops to the mean.
+        """Give each segment a number [K], equal ones the same, and set the times of their ops to the mean.
 
         Equal segments have equal ops with equal inputs and readers, and their times differ by no more than NOISE.
         """

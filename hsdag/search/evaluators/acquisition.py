@@ -110,10 +110,10 @@ def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: 
         return [int(i) for i in np.argsort(simulated, kind="stable")[:count]]
     cut_s, share = _most_probable(evidence)
     features = evidence.terms.features(placements, cut_s, share) / simulated[:, None]
-    measured, errors, best = evidence.features(cut_s, share), evidence.errors, evidence.best
+    seen, errors, best = evidence.features(cut_s, share), evidence.errors, evidence.best
     chosen: list[int] = []
     while len(chosen) < count:
-        mean, deviation = _posterior(features, measured, errors)
+        mean, deviation = _posterior(features, seen, errors)
         expected = simulated * (1.0 + mean)
         gains = improvement(best, expected, simulated * deviation)
         gains[chosen] = 0.0
@@ -122,7 +122,7 @@ def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: 
             break
         chosen.append(first)
         best = min(best, float(expected[first]))
-        measured, errors = np.concatenate([measured, features[first, None]]), np.append(errors, mean[first])
+        seen, errors = np.concatenate([seen, features[first, None]]), np.append(errors, mean[first])
     return chosen
 
 

@@ -72,7 +72,7 @@ class ScheduleEvaluator(Evaluator):
         if not alike.all():
             table = np.stack([ranks for ranks in priority if ranks is not None])
             values[~alike] = simulated_values(self.objective, self.problem, ops[~alike], self.semantics, table)
-        return list(map(self._scored, values.tolist(), ops, priority))
+        return [self._scored(*each) for each in zip(values.tolist(), ops, priority, strict=True)]
 
     def devices(self, plan: Plan) -> IntArray:
         """Return [N] the device of every op."""

@@ -85,7 +85,7 @@ def test_a_new_folder_may_replace_an_empty_one_and_nothing_else(tmp_path: Path) 
         assert [path.name for path in (tmp_path / name).iterdir()] == ["inside"]
     (tmp_path / "file").write_text("")
     for name in ("file", "empty"):
-        with pytest.raises(OutputError, match="is there already; format openvino"), new_folder(tmp_path / name):
+        with pytest.raises(OutputError, match="is there already, and is no empty folder"), new_folder(tmp_path / name):
             pass
 
 

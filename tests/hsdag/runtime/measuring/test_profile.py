@@ -136,3 +136,8 @@ def test_the_one_launch_in_a_models_latency_is_taken_out_of_its_ops_or_paid_at_c
     assert costs.slowdown is None
     assert profile.memory_bytes.tolist() == [4e9, 4e9]  # devices over the CPU plugin share the machine's
     assert FULL.memory_bytes.tolist() == [np.inf, 1e9]
+
+
+def test_a_graph_with_another_number_of_ops_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must be \(3, 2\), not \(2, 2\)"):
+        FULL.costs(graph_from_edges(["Relu"] * (len(FULL.times[0].time_s) + 1), []))

@@ -73,10 +73,14 @@ def series_of(values: Sequence[float], kept: float | None = None, most: float = 
     def measure() -> FloatArray:
         return np.array([left.pop(0) if len(left) > 1 else left[0]])
 
-    series = Series("x", measure, 0.15, refutes=partial(are_apart, times=1.25))
-    series.cached = None if kept is None else np.array([kept])
-    series.contradicts = lambda least: bool(least[0] > most)
-    return series
+    return Series(
+        "x",
+        measure,
+        0.15,
+        refutes=partial(are_apart, times=1.25),
+        contradicts=lambda least: bool(least[0] > most),
+        cached=None if kept is None else np.array([kept]),
+    )
 
 
 @pytest.mark.parametrize(
