@@ -114,7 +114,7 @@ each of which has its documentation.
 """
 
 LARGE = {
-    "ComputationGraph": 28, "CopiedModel": 27, "Incumbent": 26, "RecordingEvaluator": 26,
+    "ComputationGraph": 28, "CopiedModel": 26, "Incumbent": 26, "RecordingEvaluator": 26,
     "ScheduleProblem": 37, "Session": 27,
 }  # fmt: skip
 """Classes that have more, and how many they may have."""

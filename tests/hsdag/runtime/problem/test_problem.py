@@ -99,6 +99,7 @@ def test_plans_are_equal_where_placement_and_order_are_and_cannot_be_changed() -
     assert len({plan, other, plan.unordered, Plan(np.array([0, 1, 0])), Plan(placement)}) == 3
     assert [plan.is_split, Plan(np.ones(2, dtype=np.int64)).is_split] == [True, False]
     assert plan.unordered.unordered is plan.unordered
+    assert [repr(plan), repr(plan.unordered)] == ["Plan([0, 1, 0], [2, 0, 1])", "Plan([0, 1, 0])"]
     with pytest.raises(ValueError, match="read-only"):
         plan.placement[0] = 1
     for wrong in ((np.zeros((1, 1)),), (np.zeros(2), np.zeros(1))):
