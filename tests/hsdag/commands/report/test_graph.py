@@ -101,3 +101,15 @@ def test_ops_are_listed_by_what_they_take_and_weights_at_their_first_reader(monk
     assert axes == [
         pytest.approx(each) for each in ((-7.1, 8.9), (0.9 - 2.144, 0.9 + 2.144), (0.4 - 1.624, 0.4 + 1.624))
     ]
+
+
+def test_rows_of_a_small_graph_have_their_height_and_a_large_graph_has_a_largest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    placed = PlacedGraph(WITH_WEIGHT, ("A", "B"), np.zeros(5, dtype=np.int64), np.ones((5, 2)))
+    heights = []
+    for rows in (2.0, 3.5, 100.0):  # on either side of the middle
+        monkeypatch.setattr("hsdag.commands.report.graph.LEAST_ROWS", rows)
+        figure: Any = graph_figure(placed, op_source(placed))[1]
+        heights.append(figure.height)
+    assert heights == [140, 245, 560]

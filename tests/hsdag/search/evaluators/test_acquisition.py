@@ -54,6 +54,13 @@ def test_of_plans_alike_in_doubt_the_least_simulated_values_are_measured_unless_
     assert expected_improvement(split_at(4, 5, 6), np.array(values), replace(NOTHING, best=best), count) == chosen
 
 
+@pytest.mark.parametrize("best", [1 / 64, 64.0])
+def test_a_plan_is_measured_only_if_the_expected_gain_is_a_ten_thousandth_of_the_best_value(best: float) -> None:
+    nothing = replace(NOTHING, best=best, terms=replace(CHAIN, time_s=best * CHAIN.time_s))
+    chosen = [expected_improvement(split_at(4), best * np.array([share]), nothing, 1) for share in (1.05, 1.1)]
+    assert chosen == [[0], []]
+
+
 @pytest.mark.parametrize("unit", [1.0, 64.0])
 def test_a_plan_in_doubt_is_preferred_to_a_known_one_of_slightly_less_simulated_value(unit: float) -> None:
     measured = np.stack([on_second(0, 1, 2, 5, 6, 7, 8, 9), on_second(8, 9), on_second(0, 1, 2, 3, 4)])
