@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, identical_devices
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
-from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
+from hsdag.methods.exact.solving import MOST_TICKS, SolverAnswer, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
@@ -76,6 +77,25 @@ def test_a_bound_is_lowered_by_its_tolerance_and_not_above_the_best(
     search.begin(Formulation(problem), 1.0)
     search.prove(bound_s, tolerance)
     assert incumbent.lower_bound == Bound(said_s, "a test")
+
+
+def test_bounds_in_ticks_are_reported_in_seconds_while_the_solver_runs_and_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((2, 2)), [])
+    incumbent = Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits())
+    incumbent.evaluate([Plan(np.zeros(2, dtype=np.int64))])
+    search, reported = ExactSearch(incumbent, "a test"), []
+    search.begin(Formulation(problem), 60.0)
+
+    def solved(_: object, __: Limits, ___: object, on_wait: Callable[[float], None]) -> SolverAnswer[object]:
+        on_wait(3.0)
+        reported.append(incumbent.lower_bound)
+        return SolverAnswer(bound=6.0)
+
+    monkeypatch.setattr(base, "solve_model", solved)
+    search.solve(IntervalModel(Formulation(problem), 2.0), Ticks(0.25), lambda _: None)
+    assert [*reported, incumbent.lower_bound] == [Bound(0.75, "a test"), Bound(1.5, "a test")]
 
 
 @pytest.mark.parametrize("rule", MemoryRule)
