@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
-from hsdag.features.columns import fractal_dimension
+from hsdag.features.columns import fractal_dimension, output_shape, positional_encoding
 from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.partition import Partition
@@ -25,6 +25,8 @@ def test_groups_stand_side_by_side_in_their_order_and_columns_have_names() -> No
     assert [matrix.columns[name].start for name in GROUPS] == [0, *ends[:-1]]
     assert matrix.values.shape == (GRAPH.num_ops, ends[-1]) == (GRAPH.num_ops, len(matrix.names))
     assert matrix.values[:, matrix.names.index("fractal")] == pytest.approx(fractal_dimension(GRAPH))
+    assert matrix.values[:, matrix.columns["positional"]] == pytest.approx(positional_encoding(GRAPH), abs=1e-6)
+    assert matrix.values[:, matrix.columns["output_shape"]] == pytest.approx(output_shape(GRAPH))
     assert matrix.values[:, matrix.names.index("op_type:Relu")].tolist() == [0, 0, 1, 0, 0, 0]
     assert matrix.values[:, matrix.names.index("out_degree:2")].tolist() == [0, 1, 0, 0, 0, 0]
     assert matrix.values[:, matrix.names.index("in_degree:2")].tolist() == [0, 0, 0, 0, 1, 0]
