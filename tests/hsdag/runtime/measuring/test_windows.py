@@ -103,6 +103,10 @@ def test_windows_go_on_until_they_agree_or_confirm_what_was_kept(
     assert (series.least[0], len(series.windows), series.is_agreed) == (least, num, is_agreed)
     assert series.is_confirmed is (kept == 1.0)
     assert said == ["what was kept of x is not what is measured now; measuring it again"] * (kept in (2.0, 0.5))
+    written = list[list[float] | None]()
+    series.keep = lambda table: written.append(None if table is None else table.tolist())
+    assert series.result().tolist() == [kept if kept == 1.0 else least]
+    assert written == ([] if kept == 1.0 else [[least] if is_agreed else None])
 
 
 def test_series_take_turns_and_each_has_a_window_although_time_is_over() -> None:
