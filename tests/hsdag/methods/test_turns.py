@@ -137,6 +137,17 @@ def test_a_turn_on_a_worker_has_a_share_of_what_is_left_and_half_a_second_at_lea
     assert (jobs[0].limits.seconds, jobs[0].limits.seed) == (seconds, 5)
 
 
+def test_no_turn_begins_when_less_than_half_a_second_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: Any = []
+    pool: Any = SimpleNamespace(
+        begin=said.append, exchange=said.append, rest=lambda: None, findings=Findings(), num_workers=2
+    )
+    monkeypatch.setattr(Incumbent, "left_s", 0.4)
+    search = SideBySide(Incumbent(UNITS, EVALUATOR, Limits()), pool, EVALUATOR, 3)
+    assert search.search([Turn("sa", 1.0, 2)]) is Status.TIME_LIMIT
+    assert [each.is_over for each in said] == [False, True]
+
+
 class Measuring(RecordingEvaluator):
     """Stands for an evaluator that measures some of the plans, and keeps those that it is asked to evaluate."""
 
