@@ -10,9 +10,9 @@ import pytest
 from hsdag.commands.place.lines import memory_sentence
 from hsdag.commands.place.outcome import with_lines
 from hsdag.commands.place.place import keep_better
-from hsdag.commands.place.records import Row, ScenarioRecord, Verdict
+from hsdag.commands.place.records import DeviceSettings, Row, ScenarioRecord, TriedSetting, Verdict
 from hsdag.commands.place.result import PlaceResult
-from hsdag.commands.place.tables import compact_table, scenario_table
+from hsdag.commands.place.tables import compact_table, scenario_table, settings_table
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.scenario import Scenario, parse_scenarios
@@ -147,3 +147,17 @@ def test_a_device_as_openvino_sets_it_up_is_in_the_table_however_slow_it_is() ->
     many = [row(f"{kind} 1", 1.5, (1.4, 1.6)) for kind in "abcdefgh"]
     _, cells = compact_table([*many, *ROWS, row("CPU_default", 0.5, (0.4, 0.6))], "CPU_0", LATENCY)
     assert cells[-1][0] == "CPU_default"
+
+
+def test_a_raced_setting_has_its_ratio_with_an_interval_if_rounds_were_enough_or_the_failure() -> None:
+    tried = [
+        TriedSetting(setting={}, ratio=1.25, ci95=(1.2, 1.3)),
+        TriedSetting(setting={}, ratio=1.5),
+        TriedSetting(setting={}, failure="no such property"),
+    ]
+    cells = settings_table([DeviceSettings(device="GPU", tried=tuple(tried))])[1]
+    assert [each[2:] for each in cells] == [
+        ["1.250", "1.200..1.300"],
+        ["1.500", "too few rounds"],
+        ["-", "no such property"],
+    ]
